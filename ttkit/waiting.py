@@ -49,9 +49,8 @@ def wait_until(
     """Call `done` until it returns true; return False if it does not within the time-out.
 
     Args:
-        keep: the messages that are waited for, with their memory. MPI may write into it until it
-            is finalised, which is after Python has ended, so it is only freed if the wait ends
-            well.
+        keep: the messages that are waited for, with their memory. It is freed only when they are
+            done: MPI may write into it until MPI_Finalize, which comes after Python's end.
         timeout_s: that of `rank_checks` unless given.
     """
     if done():

@@ -25,7 +25,7 @@ CHANNELS = "channels { count: 2 policy: RELAXED }"
 # A broken rule is what is wrong, the path of the field, and what to try.
 Broken = tuple[str, str, str]
 # A row has the kind of part that it is for ("File", "Mesh", "Graph" or "Connection"), the field,
-# what is wrong, whether a part is so, and what to try.
+# what is wrong, a test for that, and what to try.
 RULES = (
     (
         "File",
@@ -186,7 +186,7 @@ def check(file) -> tuple[list[Broken], bool]:
 
 
 def _parts(file, kind: str) -> Iterator[tuple[str, str, Any]]:
-    """The parts of a kind: how messages name them, their path, themselves."""
+    """Yield the parts of a kind: the name in messages, the path, the part."""
     if kind == "File":
         yield "", "", file
     elif kind == "Connection":  # It is named by its graph.
@@ -212,7 +212,7 @@ def instances(file) -> list[tuple[str, Any]]:
 
 
 def _references(file) -> Iterator[Broken]:
-    """Names and ids without a target."""
+    """Yield wrong names and ids, and Wormhole meshes of a size that ttnn refuses."""
     templates = {mesh.name: mesh for mesh in file.mesh_descriptors}
     top = file.top_level_instance
     graphs, name = [g.name for g in file.graph_descriptors], top.graph.graph_descriptor

@@ -84,7 +84,7 @@ def device_order(
 
 def transposed_warning(dims: Coordinate, shape: Coordinate) -> str:
     """Return a warning for a shape that fits on a mesh of `dims` only when it is turned, else "".
-    A line opens along the rim of a machine, so one that is turned is no surprise.
+    A line opens along the rim of a machine, so a turned one needs no warning.
 
     Example:
         >>> transposed_warning((8, 4), (4, 8)).split(":")[0], transposed_warning((8, 4), (8, 4))

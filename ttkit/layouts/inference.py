@@ -60,7 +60,7 @@ class InferencePlan:
         prompt: tokens of a sequence that a prefill reads.
         weights: "mixed" (the projections of the MLP into its inner width in bfloat4_b, norms and
             token table in bfloat16, all others and the cache in bfloat8_b), "bfloat8_b" (the same
-            without bfloat4_b), "accuracy" (that with attention in bfloat16), or "bfloat16".
+            without bfloat4_b), "accuracy" ("bfloat8_b" with attention in bfloat16), or "bfloat16".
 
     Example:
         >>> from ttkit.hardware import SYSTEMS
@@ -191,7 +191,7 @@ class InferencePlan:
 
 # ---------------------------------------------------------------- every split of a machine
 class Serving(Choices):
-    """Layouts for prefill and decode; prints as a table, most tokens a second first."""
+    """Layouts for prefill and decode; prints as a table, sorted by tokens a second."""
 
     def __init__(self, config: TransformerConfig, machine: Machine, batch: int, context: int):
         self.machine, self.batch = machine, batch

@@ -78,7 +78,7 @@ def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) 
 def answer_difference(expected, actual, rtol: float = 1e-5) -> str:
     """Return where an answer differs from what it should give, in words; "" where it does not.
 
-    Arrays and numbers may differ by `rtol` of the largest; all else must be equal.
+    Arrays may differ by `rtol` of the largest element, fractions by `rtol`; all else is exact.
 
     Example:
         >>> answer_difference(2048, 1024), answer_difference([1, 2], (1, 2))

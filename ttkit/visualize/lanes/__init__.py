@@ -60,7 +60,7 @@ class Bar(NamedTuple):
 
     Attributes:
         kind: a key of the looks.
-        text: what stands in the bar where it fits, and with its times under the mouse.
+        text: shown in the bar where it fits; the mouse shows it with the bar's times.
         fill: in place of its look's.
         drag: names the bar on a `touchable` page, where it can be moved onto another one.
         trace: bars of one trace stay when the mouse is on one of them; the others fade.
@@ -80,7 +80,7 @@ class Lane(NamedTuple):
 
     Attributes:
         name, about: words beside it.
-        never: bars that never start, in order; they stand behind the axis.
+        never: bars that never start, in order; they are drawn after the end of the axis.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Arrow(NamedTuple):
 class Lanes(Drawing):
     """The drawing of lanes, the first on top, on one axis that begins at 0.
 
-    A bar whose text does not fit is hatched, so that no kind needs its colour.
+    A bar whose text does not fit is hatched, which shows its kind without colour.
 
     Args:
         looks: of each kind, in the order of the legend.
@@ -111,8 +111,8 @@ class Lanes(Drawing):
         idle: what the legend says of the time without bars; "" says nothing.
         axis: what the axis says.
         unit: of the times, "" where they are counted.
-        until: where the axis ends, if not at `end`: pictures that are compared share it.
-        seconds: in which time runs along the axis, again and again: bars are pale before they
+        until: where the axis ends, if after `end`: pictures that are compared share it.
+        seconds: how long time takes to run along the axis, in a loop: bars are pale before they
             start, messages glide, a dot follows the trace "0". With 0 nothing moves.
 
     Example:
@@ -173,7 +173,7 @@ class Lanes(Drawing):
         return LEFT + time * self.scale, HEAD + lane * LANE + 2 + BOX / 2
 
     def _ghost(self, time: float):
-        """Draw parts that are pale before a time, where something moves."""
+        """Return a context in which parts are pale before a time, if the drawing moves."""
         at = time * self.rate
         return self.moving(at, self.seconds - at, ghost=True) if self.loops else nullcontext()
 
@@ -192,7 +192,7 @@ class Lanes(Drawing):
                 self.add("circle", cx=x2, cy=y2, r=6, fill=fill, stroke=INK)
 
     def _arrow(self, arrow: Arrow) -> None:
-        """Draw an arrow with a dot at its start, where its text stands, too."""
+        """Draw an arrow, with a dot at its start and its text beside it."""
         (x1, y1), (x2, y2) = self._spot(arrow.lane, arrow.start), self._spot(arrow.to, arrow.end)
         # The text of a long arrow stands near its start, away from the texts of short arrows.
         part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
@@ -347,8 +347,8 @@ class Timeline:
     """What ran when on which chips, as a picture in a notebook.
 
     Args:
-        beside: chips compute and communicate at the same time: two rows in a lane.
-        until: where the axis ends, if not at the last bar's end.
+        beside: chips compute while they communicate, so each of the two has a row.
+        until: where the axis ends, if after the last bar's end.
     """
 
     title: str
