@@ -79,16 +79,14 @@ Exercise(
     ],
     mistakes={
         "only sequence parallelism divides what tensor parallelism leaves whole": (
-            lambda *case: _longest(*case[:4], not case[4])
+            lambda room, width, blocks, n, shared: _longest(room, width, blocks, n, not shared)
         )
     },
     praise="in four cases your sequence is the longest that fits",
     hints=[
         "How many bytes does one token take in one block? Which of them does n divide?",
-        "One chip keeps 34 bytes for each number of the width: 10 of what tensor parallelism "
-        "leaves whole, and 24 of what it divides.",
-        "int(room / (width * blocks * (10 + 24 / n))); with sequence parallelism n divides the "
-        "10, too.",
+        "Of 34 bytes for each number of the width, n divides 24; with sequence parallelism all 34.",
+        "int(room / (width * blocks * (10 + 24 / n))), or (10 + 24) / n with sequence parallelism.",
     ],
 )
 

@@ -17,32 +17,27 @@ def placed(mesh, normed, terms):
     return put(mesh, normed[None, None], cut(mesh, 2)), put(mesh, terms[:, None], cut(mesh, 0))
 
 
-def summed(grad, normed):
-    return ttnn.sum(ttnn.multiply(grad, normed), dim=2, keepdim=True)
-
-
-def own_row(mesh, normed, terms):
+def own_row(mesh, normed, terms, add=ttnn.sum):
     """The gradient from a chip's own tokens."""
     normed, terms = placed(mesh, normed, terms)
-    return summed(ttnn.reduce_scatter(terms, dim=2, cluster_axis=1), normed)
+    grad = ttnn.reduce_scatter(terms, dim=2, cluster_axis=1)
+    return add(ttnn.multiply(grad, normed), dim=2, keepdim=True)
 
 
 def weight(*given):
     return ttnn.all_reduce(own_row(*given), cluster_axis=1)
 
 
-def by_mean(mesh, normed, terms):
-    normed, terms = placed(mesh, normed, terms)
-    grad = ttnn.reduce_scatter(terms, dim=2, cluster_axis=1)
-    mean = ttnn.mean(ttnn.multiply(grad, normed), dim=2, keepdim=True)
-    return ttnn.multiply(ttnn.all_reduce(mean, cluster_axis=1), float(grad.shape[2]))
+def by_mean(*given):  # A chip has 64 tokens.
+    return ttnn.multiply(ttnn.all_reduce(own_row(*given, ttnn.mean), cluster_axis=1), 64)
 
 
 def all_reduced(mesh, normed, terms):
     """Every chip gets the gradient of all tokens."""
     normed, terms = placed(mesh, normed, terms)
     grad = ttnn.mesh_partition(ttnn.all_reduce(terms, cluster_axis=1), 2, cluster_axis=1)
-    return ttnn.all_reduce(summed(grad, normed), cluster_axis=1)
+    row = ttnn.sum(ttnn.multiply(grad, normed), dim=2, keepdim=True)
+    return ttnn.all_reduce(row, cluster_axis=1)
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
