@@ -136,16 +136,3 @@ def candidate(
     assert isinstance(place, Place), place
     job = Job(replace(model, experimental=None), batch, sequence, TrainingConfig())
     return evaluate(job, layout, place, machine)
-
-
-def costs(candidate) -> dict[str, float]:
-    """Return what a step of a planned layout costs a chip, modelled, by the name of its column."""
-    times = candidate.times
-    return {
-        "GB held": round(candidate.memory.total / 1e9, 1),
-        "GB sent": round(sum(each.bytes_sent for each in candidate.traffic) / 1e9, 2),
-        "calls": sum(each.times for each in candidate.traffic),
-        "% sending": round(100 * times.communication / times.total),
-        "% idle": round(100 * times.bubble / times.total),
-        "tokens/s": round(candidate.tokens_per_s, -1),
-    }

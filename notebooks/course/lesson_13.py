@@ -44,14 +44,14 @@ Exercise(
 
 
 # ---------------------------------------------------------------- 13.bytes
-def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
-    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
-    return np.array([chips, 1]) * 2 * (ranks - 1) / ranks * nbytes
-
-
 def _flat(ranks: int, nbytes: int) -> float:
     """Return what leaves a host in one ring of so many ranks."""
     return 2 * (ranks - 1) / ranks * nbytes
+
+
+def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
+    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
+    return np.array([chips, 1]) * _flat(ranks, nbytes)
 
 
 Exercise(
