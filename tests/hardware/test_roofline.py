@@ -4,13 +4,7 @@ import pytest
 
 from ttkit.hardware import SYSTEMS
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE
-from ttkit.hardware.roofline import (
-    DRAM_SHARE,
-    LAUNCH,
-    MATMUL_SHARE,
-    default_fidelity,
-    operation_s,
-)
+from ttkit.hardware.roofline import DRAM_SHARE, LAUNCH, MATMUL_SHARE, default_fidelity, operation_s
 from ttkit.sim import ttnn as _simulated  # noqa: F401  fills the table of operations
 from ttkit.sim.ops import OPERATIONS, no_flops
 
