@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.models.cache import shaped
-from ttkit.sim.ops import Operands, each_element, looked_up, operation, written
+from ttkit.sim.ops import Operands, each_element, looked_up, operation, shaped, written
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.dtypes import widened
@@ -179,7 +178,7 @@ def embedding(
     numbers = indices.astype(np.int64)
     if rank > 2:
         numbers = shaped(numbers, on.lead + 1, input_tensor.shard_shape[-1])
-    table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
+    table = shaped(table, on.lead, *weight.shard_shape[-2:])
     taken = widened(looked_up(table, on.lead, numbers))
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 
