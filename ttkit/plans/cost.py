@@ -19,7 +19,7 @@ from ttkit.errors import fail
 from ttkit.hardware import Link
 from ttkit.hardware.chips import Fact, Latency
 from ttkit.plans.plan import Plan
-from ttkit.words import counted
+from ttkit.words import counted, grouped
 
 # The published figures are for packets of these two sizes, in bytes.
 PACKET, SMALLEST = 4096, 16
@@ -207,14 +207,14 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
 
 def _step_time(plan: Plan, number: int, traffic: str) -> float:
     """The slowest pair of chips: its bytes over as many cables as its messages may use."""
-    messages: dict[tuple[int, int], list[int]] = {}
+    pairs = grouped(plan.steps[number], lambda t: (t.source, t.destination)).values()
     # The fabric forwards packets as they arrive: the rest of a message comes in its first step.
     forwards = number > 0 and plan.collective in ("point_to_point", "shift")
-    for t in plan.steps[number]:
-        size = min(t.bytes, PACKET) if forwards else t.bytes
-        messages.setdefault((t.source, t.destination), []).append(size)
+    longest = PACKET if forwards else np.inf
     most = max(1, plan.topology.links)
-    loads = {(sum(sizes), min(most, plan.links * len(sizes))) for sizes in messages.values()}
+    loads = {
+        (sum(min(t.bytes, longest) for t in ts), min(most, plan.links * len(ts))) for ts in pairs
+    }
     times = [hop_time_s(plan.topology.link, size / n, traffic, n) for size, n in loads]
     return max(times, default=0.0)
 
