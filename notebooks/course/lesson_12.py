@@ -8,6 +8,7 @@ from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.visualize.widgets.builder import ScheduleEditor
 
 STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 12.room
 FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
@@ -64,7 +65,9 @@ def _schedule(answer) -> Schedule:
 
 
 def _bubble(answer) -> tuple[float, str]:
-    schedule = _schedule(answer).validate(memory_limit=ROOM)
+    schedule = _schedule(answer).validate()
+    if full := ScheduleEditor(schedule, ROOM).problem:
+        raise CheckFailed(full)
     held = ", ".join(f"{most:g}" for most in schedule.peak_activations())
     return schedule.timeline().bubble_fraction, f"{schedule.name}: the stages hold {held}"
 
@@ -103,9 +106,12 @@ def _worse(schedule: Schedule) -> str:
     good = one_f_one_b(3, 4)
     try:
         bubble = schedule.timeline().bubble_fraction
-        schedule.validate(memory_limit=good.peak_activations())
     except TTKitError as wrong:
         return str(wrong)
+    both = zip(schedule.peak_activations(), good.peak_activations())
+    for stage, (held, room) in enumerate(both):
+        if held > room:
+            return f"stage {stage} holds {held:g}; there is room for {room:g}"
     most = good.timeline().bubble_fraction
     if bubble <= most + 1e-9:
         return ""

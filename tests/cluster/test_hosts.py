@@ -1,6 +1,5 @@
 """hosts.txt, hosts.json and rankfiles: read, refused with the line, converted into each other."""
 
-import json
 from collections import Counter
 
 import pytest
@@ -41,14 +40,23 @@ def test_hosts_of_the_reference_documents(put, text):
     assert hosts_text(hosts) == text
 
 
-def test_forms_of_a_hosts_txt(put):
-    text = (
-        "# the cluster\n\na slots=2 # first\nb\nttuser@c slots = 3 max_slots=4\na "
-        "slots=1\n[fe80::1] max-slots=2\n"
-    )
-    hosts = read_hosts(put("hosts.txt", text))
-    assert hosts == {"a": 3, "b": 1, "ttuser@c": 3, "[fe80::1]": 1}
-    assert list(hosts) == ["a", "b", "ttuser@c", "[fe80::1]"]
+TXT = (
+    "# the cluster\n\na slots=2 # first\nb\nttuser@c slots = 3 max_slots=4\na "
+    "slots=1\n[fe80::1] max-slots=2\n"
+)
+MLX = '[{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b", "ips": []}, {"ssh": "a", "ips": ["::2"]}]'
+
+
+@pytest.mark.parametrize(
+    "name, text, hosts",
+    [
+        ("hosts.txt", TXT, [("a", 3), ("b", 1), ("ttuser@c", 3), ("[fe80::1]", 1)]),
+        ("hosts.json", MLX, [("a", 2), ("b", 1)]),
+        ("hosts.json", '["a", "b"]', [("a", 1), ("b", 1)]),
+    ],
+)
+def test_forms_of_a_hosts_file(put, name, text, hosts):
+    assert list(read_hosts(put(name, text)).items()) == hosts
 
 
 @pytest.mark.parametrize(
@@ -74,16 +82,6 @@ def test_files_that_are_refused(put, name, text, said):
     with pytest.raises(TTKitError) as error:
         host_of_each_slot(put(name, text))
     assert said in str(error.value)
-
-
-def test_both_forms_of_a_hosts_json(put):
-    mlx = [
-        {"ssh": "a", "ips": ["10.0.0.1"]},
-        {"ssh": "b", "ips": []},
-        {"ssh": "a", "ips": ["10.0.0.2"]},
-    ]
-    assert read_hosts(put("hosts.json", json.dumps(mlx))) == {"a": 2, "b": 1}
-    assert read_hosts(put("hosts.json", '["a", "b"]')) == {"a": 1, "b": 1}
 
 
 def test_rankfiles(put):

@@ -20,7 +20,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
                 "there is no stage 3": (3, "F0 B0 F1 B1 F2 B2 F3 B3"),
                 "micro-batch 3 has no action": (2, "F0 B0 F1 B1 F2 B2"),
-                "the memory is for 1": (2, "F0 F1 B0 F2 B1 F3 B2 B3"),
+                "stage 2 holds 2; there is room for 1": (2, "F0 F1 B0 F2 B1 F3 B2 B3"),
                 "waits for": (0, "F0 B0 F1 B1 F2 B2 F3 B3"),
             },
         ),

@@ -72,21 +72,19 @@ def test_a_matmul_counts_what_each_chip_multiplies(mesh, kinds):
     assert sorted(record.chips) == sorted(mesh.get_device_ids()) and record.bytes_on_links == 0
     assert [tuple(p.shard_shape) for p in record.operands] == [(3, 64, 96), (96, 160)]
     assert [tuple(p.shard_shape) for p in record.results] == [(3, 64, 160)]
-    assert record.fidelity == "HiFi2"  # of bfloat16
-    assert record.time_s == prof.time_s and record.bound == "launch"
+    assert record.time_s == prof.time_s
 
 
 @pytest.mark.parametrize(
     "fidelity, passes", [("LoFi", 1), ("HiFi2", 2), ("HiFi3", 3), ("HiFi4", 4)]
 )
-@pytest.mark.parametrize("inner, bound", [(32, "memory"), (2048, "compute")])
-def test_the_slower_of_computing_and_moving_counts(mesh, fidelity, passes, inner, bound):
+@pytest.mark.parametrize("inner", [32, 2048])
+def test_the_slower_of_computing_and_moving_counts(mesh, fidelity, passes, inner):
     a, math = put(mesh, (2048, inner)), getattr(ttnn.MathFidelity, fidelity)
     config = ttnn.WormholeComputeKernelConfig(math_fidelity=math)
     with ttkit.profile() as prof:
         ttnn.matmul(a, a, transpose_b=True, compute_kernel_config=config)
     record, chip = only(prof), mesh.system.chip
-    assert (record.fidelity, record.bound) == (fidelity, bound)
     assert record.flops == 2 * 2048 * 2048 * inner
     peak = chip.cores.value * chip.clock.value * 4096
     compute = passes * record.flops / peak / MATMUL_SHARE.value
@@ -250,7 +248,7 @@ def test_collectives_cost_what_their_plans_say(mesh, axis):
     times = [r.time_s for r in prof.records]
     assert times[0] == cost(gathered).time_s
     assert times[1] == cost(all_gather(where, nbytes, axis, links=1)).time_s > times[0]
-    assert {(r.kind, r.bound, r.flops) for r in prof.records} == {(COMMUNICATION, "links", 0)}
+    assert {(r.kind, r.flops) for r in prof.records} == {(COMMUNICATION, 0)}
 
 
 def test_a_collective_of_one_chip_takes_no_time():

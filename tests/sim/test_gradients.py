@@ -31,7 +31,7 @@ def of_torch(torch, name):
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", [*FORWARD, "relu", "silu", "gelu"])
+@pytest.mark.parametrize("name", FORWARD)
 def test_as_torch_has_them(mesh, put, check, torch, name, dtype):
     kinds, numbers = ["S0R", "RS0", "RR"], [1.5] * (name in WITH_NUMBER)
     kinds = kinds[: 3 if name in THREE else 2 if name in TWO else 1]

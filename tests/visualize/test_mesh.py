@@ -1,7 +1,5 @@
 """Pictures of meshes: no cable that there is not, none missing, each chip once."""
 
-import re
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +7,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS
-from ttkit.visualize.drawing import tone
-from ttkit.visualize.mesh import draw_chips, draw_mesh, draw_share, mesh_grid, system_grid
+from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_grid, system_grid
 
 SHAPES = {
     "t3000": [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (1, 3)],
@@ -88,11 +85,3 @@ def test_chips_of_other_ranks_on_cards():
     mesh = OnCards((1,))
     svg = draw_mesh(mesh)._repr_html_()
     assert svg.count(">other rank<") == 2 and svg.count(">device ") == 2
-
-
-def test_a_share_of_a_machine_is_filled_and_numbered():
-    svg = draw_share(SYSTEMS["t3000"], (0, 4), "rank 1", 1).svg()
-    assert "<title>rank 1</title>" in svg
-    assert re.findall(r">(\d)</text>", svg) == ["4", "0"]
-    (filled,) = re.findall(f'd="([^"]*)" fill="{tone(1)}"', svg)
-    assert filled.count("M") == 2

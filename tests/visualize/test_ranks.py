@@ -1,9 +1,12 @@
 """Pictures of ranks and their cards."""
 
+import re
+
 import pytest
 
 import ttkit
 from ttkit.hardware import SYSTEMS
+from ttkit.visualize.drawing import tone
 from ttkit.visualize.mesh import draw_ranks
 
 T3000 = SYSTEMS["t3000"]
@@ -22,6 +25,10 @@ def filled(drawing):
 def test_every_chip_has_one_owner():
     drawings = draw_ranks(ttkit.Cluster(4), T3000).drawings
     assert [sorted(filled(drawing)) for drawing in drawings] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    svg = drawings[0].svg()
+    assert re.findall(r">(\d)</text>", svg) == ["4", "0"]
+    (chips,) = re.findall(f'd="([^"]*)" fill="{tone(0)}"', svg)
+    assert chips.count("M") == 2
 
 
 def test_a_mesh_that_ranks_share():

@@ -53,25 +53,6 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
     return LAUNCH.value + working
 
 
-def bound_by(chip: Chip, flops: float, nbytes: float, fidelity: str) -> str:
-    """Return what most of an operation's time is spent on: "compute", "memory" or "launch".
-
-    Args:
-        flops, nbytes, fidelity: as those of `operation_s`.
-
-    Example:
-        >>> from ttkit.hardware.chips import WORMHOLE
-        >>> [bound_by(WORMHOLE, 2 * n**3, 6 * n**2, "HiFi2") for n in (32, 4096)]
-        ['launch', 'compute']
-    """
-    spent = {
-        "compute": compute_s(chip, flops, fidelity),
-        "memory": dram_s(chip, nbytes),
-        "launch": LAUNCH.value,
-    }
-    return max(spent, key=lambda name: spent[name])
-
-
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:
     """Return the math fidelity that ttnn takes when none is given.
 

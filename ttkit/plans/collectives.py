@@ -10,7 +10,7 @@ that of Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ttkit.errors import fail
@@ -23,14 +23,28 @@ Steps = list[list[Transfer]]
 ALGORITHMS = ("line", "ring")
 
 
-def all_gather(
-    topology: Topology,
-    shard_bytes: int,
-    axis: int | None = None,
-    *,
-    algorithm: str | None = None,
-    links: int | None = None,
-) -> Plan:
+def _along_an_axis(arrange: Callable[[Steps], Steps]) -> Callable[..., Plan]:
+    """Return a builder of plans: `arrange` makes its steps of those in which all chunks spread."""
+
+    def build(
+        topology: Topology,
+        shard_bytes: int,
+        axis: int | None = None,
+        *,
+        algorithm: str | None = None,
+        links: int | None = None,
+    ) -> Plan:
+        draft = _draft(arrange.__name__, topology, shard_bytes, axis, links)
+        steps, name = _spread(draft, algorithm)
+        return replace(draft, steps=arrange(steps), algorithm=name)
+
+    build.__name__ = build.__qualname__ = arrange.__name__
+    build.__doc__ = arrange.__doc__
+    return build
+
+
+@_along_an_axis
+def all_gather(spread: Steps) -> Steps:
     """Plan an all-gather: every chip gets the shards of all chips along `axis`.
 
     Args:
@@ -50,18 +64,11 @@ def all_gather(
         >>> all_gather(topology("t3000"), 1024, axis=1).bytes_per_link[0, 2]
         2048
     """
-    draft = _draft("all_gather", topology, shard_bytes, axis, links)
-    return _finished(draft, *_spread(draft, algorithm))
+    return spread
 
 
-def all_to_all(
-    topology: Topology,
-    shard_bytes: int,
-    axis: int | None = None,
-    *,
-    algorithm: str | None = None,
-    links: int | None = None,
-) -> Plan:
+@_along_an_axis
+def all_to_all(spread: Steps) -> Steps:
     """Plan an all-to-all: every chip gets its part of the shard of every chip along `axis`.
 
     It is an all-gather of which each message has only the parts for chips farther on.
@@ -71,18 +78,11 @@ def all_to_all(
         >>> all_to_all(topology("n300"), 1024).bytes_per_link
         {(0, 1): 512, (1, 0): 512}
     """
-    draft = _draft("all_to_all", topology, shard_bytes, axis, links)
-    return _finished(draft, *_spread(draft, algorithm))
+    return spread
 
 
-def reduce_scatter(
-    topology: Topology,
-    shard_bytes: int,
-    axis: int | None = None,
-    *,
-    algorithm: str | None = None,
-    links: int | None = None,
-) -> Plan:
+@_along_an_axis
+def reduce_scatter(spread: Steps) -> Steps:
     """Plan a reduce-scatter: each chip gets its part of the sum of the shards along `axis`.
 
     It is an all-gather run backwards.
@@ -100,19 +100,11 @@ def reduce_scatter(
         >>> len(reduce_scatter(topology("t3000"), 4096, axis=1).steps)
         3
     """
-    draft = _draft("reduce_scatter", topology, shard_bytes, axis, links)
-    steps, name = _spread(draft, algorithm)
-    return _finished(draft, _backwards(steps), name)
+    return _backwards(spread)
 
 
-def all_reduce(
-    topology: Topology,
-    shard_bytes: int,
-    axis: int | None = None,
-    *,
-    algorithm: str | None = None,
-    links: int | None = None,
-) -> Plan:
+@_along_an_axis
+def all_reduce(spread: Steps) -> Steps:
     """Plan an all-reduce: every chip gets the sum of the shards of all chips along `axis`.
 
     Args:
@@ -129,15 +121,7 @@ def all_reduce(
         >>> [len(all_reduce(t3000, 4096, axis=1, algorithm=a).steps) for a in ("line", "tree")]
         [6, 4]
     """
-    draft = _draft("all_reduce", topology, shard_bytes, axis, links)
-    if algorithm == "tree":
-        rows, columns = topology.shape if axis is None else (1, draft.group_size)
-        middle = (rows - 1) // 2 * columns + (columns - 1) // 2
-        whole = {group[middle]: tuple(topology.place[c] for c in group) for group in draft.groups}
-        steps, name = _spread(draft, None, whole)[0], "tree"
-    else:
-        steps, name = _spread(draft, algorithm)
-    return _finished(draft, _backwards(steps) + steps, name)
+    return _backwards(spread) + spread
 
 
 def broadcast(
@@ -165,7 +149,8 @@ def broadcast(
     """
     draft = _draft("broadcast", topology, shard_bytes, axis, links, root=root)
     roots = {group[root]: (topology.place[group[root]],) for group in draft.groups}
-    return _finished(draft, _spread(draft, algorithm, roots)[0], "both ways")
+    steps, _ = _spread(draft, algorithm, roots)
+    return replace(draft, steps=steps, algorithm="both ways")
 
 
 def point_to_point(
@@ -185,7 +170,7 @@ def point_to_point(
     route, ends = topology.route(source, destination), {"root": source, "destination": destination}
     draft = _draft("point_to_point", topology, shard_bytes, None, links, **ends)
     steps = [[Transfer(a, b, topology.place[source])] for a, b in itertools.pairwise(route)]
-    return _finished(draft, steps, counted(len(steps), "hop"))
+    return replace(draft, steps=steps, algorithm=counted(len(steps), "hop"))
 
 
 def shift(
@@ -221,7 +206,8 @@ def shift(
         line = line[::-1] if backwards else line
         moved.append(_hops(draft, line, [(topology.place[chip],) for chip in line], hops))
     name = "ring" if topology.closes(draft.groups[0]) else "line"
-    return _finished(draft, _together(moved), f"{name}, backwards" if backwards else name)
+    name += ", backwards" if backwards else ""
+    return replace(draft, steps=_together(moved), algorithm=name)
 
 
 # ---------------------------------------------------------------- how chunks spread along a line
@@ -265,6 +251,8 @@ def _spread(
     of their groups; the algorithm's name.
     """
     topology = draft.topology
+    if algorithm == "tree" and draft.collective == "all_reduce":
+        return _spread(draft, None, _in_the_middle(draft))[0], "tree"
     if algorithm not in (None, *ALGORITHMS):
         known = [*ALGORITHMS, "tree"] if draft.collective == "all_reduce" else ALGORITHMS
         fail(f"{draft.collective} by {algorithm!r}", f"the algorithms are {', '.join(known)}")
@@ -285,6 +273,14 @@ def _spread(
             has |= dict.fromkeys(line, tuple(itertools.chain.from_iterable(loads)))
         steps += _together(moved)
     return steps, " and ".join(names)
+
+
+def _in_the_middle(draft: Plan) -> dict[int, Bundle]:
+    """Return all chunks of each group at the chip in its middle."""
+    rows, columns = draft.topology.shape if draft.axis is None else (1, draft.group_size)
+    middle = (rows - 1) // 2 * columns + (columns - 1) // 2
+    place = draft.topology.place
+    return {group[middle]: tuple(place[chip] for chip in group) for group in draft.groups}
 
 
 def _check_cables(topology: Topology, line: Line) -> None:
@@ -322,7 +318,3 @@ def _draft(
     """A plan without steps, which numbers the chunks."""
     links = max(1, topology.links) if links is None else links
     return Plan(collective, topology, (), shard_bytes, axis, links, **ends)
-
-
-def _finished(draft: Plan, steps: Steps, algorithm: str) -> Plan:
-    return replace(draft, steps=steps, algorithm=algorithm)

@@ -11,7 +11,7 @@ kernels and to add or copy what arrives. The planner, the profile and the lesson
 
 import bisect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,30 +19,26 @@ from ttkit.errors import fail
 from ttkit.hardware import Link
 from ttkit.hardware.chips import Fact, Latency
 from ttkit.plans.plan import Plan
-from ttkit.words import counted
+from ttkit.words import counted, grouped
 
 # The published figures are for packets of these two sizes, in bytes.
 PACKET, SMALLEST = 4096, 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cost:
-    """The modelled time of a plan: `time_s` in all, `step_times_s` of each step; the chips' own
-    part of it is `own_s`.
-
-    It prints as a table that names its inputs.
+    """The modelled time of a plan, `time_s` in all and `step_times_s` of each step; it prints as a
+    table that names its inputs.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
-        >>> price = cost(all_gather(topology("t3000"), 1 << 20, axis=1))
-        >>> round(price.time_s * 1e6), round(price.own_s * 1e6)
-        (291, 15)
+        >>> round(cost(all_gather(topology("t3000"), 1 << 20, axis=1)).time_s * 1e6)
+        291
     """
 
-    plan: Plan = field(repr=False)
-    step_times_s: tuple[float, ...] = field(repr=False)
-    inputs: tuple[str, ...] = field(repr=False)
-    own_s: float = 0.0
+    plan: Plan
+    step_times_s: tuple[float, ...]
+    inputs: tuple[str, ...]
 
     @property
     def time_s(self) -> float:
@@ -70,7 +66,7 @@ class Cost:
         size = self.plan.shard_bytes * factors.get(collective, 1)
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         plan, links = self.plan, self.plan.bytes_per_link
         (a, b), most = max(links.items(), key=lambda item: item[1], default=(("-", "-"), 0))
         on = f"{len(plan.topology.chips)} chips of {plan.topology.name}"
@@ -206,19 +202,19 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
     ]
     if own_s:
         inputs.append(f"{own_s * 1e6:.0f} us of the chips' own: {_SMALL}")
-    return Cost(plan, times, tuple(inputs), own_s)
+    return Cost(plan, times, tuple(inputs))
 
 
 def _step_time(plan: Plan, number: int, traffic: str) -> float:
     """Return the seconds of the slowest pair, over as many links as its messages may use."""
-    messages: dict[tuple[int, int], list[int]] = {}
+    pairs = grouped(plan.steps[number], lambda t: (t.source, t.destination)).values()
     # The fabric forwards packets as they arrive, so a later step takes only a packet's time.
     forwards = number > 0 and plan.collective in ("point_to_point", "shift")
-    for t in plan.steps[number]:
-        size = min(t.bytes, PACKET) if forwards else t.bytes
-        messages.setdefault((t.source, t.destination), []).append(size)
+    longest = PACKET if forwards else np.inf
     most = max(1, plan.topology.links)
-    loads = {(sum(sizes), min(most, plan.links * len(sizes))) for sizes in messages.values()}
+    loads = {
+        (sum(min(t.bytes, longest) for t in ts), min(most, plan.links * len(ts))) for ts in pairs
+    }
     times = [hop_time_s(plan.topology.link, size / n, traffic, n) for size, n in loads]
     return max(times, default=0.0)
 

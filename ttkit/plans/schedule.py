@@ -206,27 +206,21 @@ class Schedule:
 
         return Task(action, message(here - onwards), message(here))
 
-    def validate(self, memory_limit: Each | None = None) -> Schedule:
+    def validate(self) -> Schedule:
         """Return this schedule if it can run and does the work of a training step.
-
-        Args:
-            memory_limit: of how many micro-batches a stage may hold activations; one number, or one
-                for each stage.
 
         Raises:
             TTKitError: an action that is missing, comes twice, is not of this pipeline or comes
-                before one that it needs; stages that wait for each other; more memory than the
-                limit. The message names the stage and the action.
+                before one that it needs; stages that wait for each other. The message names the
+                stage and the action.
         """
-        if self._runs and memory_limit is not None:
-            check_memory(self, memory_limit)
-        return self
+        return self._valid
 
     @functools.cached_property
-    def _runs(self) -> bool:
-        """True, or an error; a schedule never changes, so once is enough."""
+    def _valid(self) -> Schedule:
+        """This schedule, or an error; a schedule never changes, so one check is enough."""
         check_actions(self)
-        return True
+        return self
 
     def timeline(self, forward_s: Each = 1, backward_s: Each = 2) -> Timetable:
         """Return when each action starts and ends, if a stage does one at a time and starts each
@@ -259,12 +253,9 @@ class Schedule:
             >>> gpipe(4, 8).peak_activations(), one_f_one_b(4, 8).peak_activations()
             ((8.0, 8.0, 8.0, 8.0), (4.0, 3.0, 2.0, 1.0))
         """
-        return tuple(max(held, default=0.0) for held in self.held())
-
-    def held(self) -> list[list[float]]:
-        """Return what each stage holds after each of its actions, in the same units."""
         counts = ([_HOLDS[action.kind] for action in row] for row in self.actions)
-        return [[total / self.chunks for total in itertools.accumulate(row)] for row in counts]
+        held = map(itertools.accumulate, counts)
+        return tuple(max(totals, default=0) / self.chunks for totals in held)
 
 
 class Slot(NamedTuple):
@@ -420,17 +411,6 @@ def _check_waiting(schedule: Schedule) -> None:
         earlier.append(f"{send} of stage {source} before its {stuck[source][0]}")
     cure = f"put {', or '.join(earlier)}"
     _fail_at_stage(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
-
-
-def check_memory(schedule: Schedule, limit: Each) -> None:
-    """Raise at the first action after which a stage holds more than its limit."""
-    limits = each(schedule, "memory_limit", limit)
-    for stage, (held, most) in enumerate(zip(schedule.held(), limits)):
-        for number, (action, now) in enumerate(zip(schedule.actions[stage], held), 1):
-            if now > most * (1 + 1e-9):  # Sums of fractions are rounded.
-                has = f"the activations of {counted(now, 'micro-batch')}"
-                rule = f"after action {number}, {action}, it holds {has}; the memory is for"
-                _fail_at_stage(schedule, stage, f"{rule} {most:.4g}", f"a backward before {action}")
 
 
 def _named(action: Action) -> str:

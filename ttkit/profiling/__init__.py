@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ttkit import backend
 from ttkit.errors import fail
-from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
+from ttkit.hardware.roofline import default_fidelity, operation_s
 from ttkit.plans.cost import cost
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import OPERATIONS, Operation
@@ -38,11 +38,9 @@ class Record(NamedTuple):
         chips: device ids of the chips that took part; the others idle.
         operands, results: as the tape describes them.
         flops: those of the values on each chip; the time counts whole tiles instead.
-        fidelity: the math fidelity, which says how many passes the matrix engine makes.
         bytes_read, bytes_written: the traffic of each chip's DRAM.
         bytes_on_links: the bytes over all cables, counted once for each hop.
         time_s: the modelled time.
-        bound: what most of the time is for: "compute", "memory", "launch", "links", or "".
         after: the calls that it waits for, by number, the profile's first call being 1.
     """
 
@@ -53,12 +51,10 @@ class Record(NamedTuple):
     operands: Sequence[DescribedTensor]
     results: Sequence[DescribedTensor]
     flops: int
-    fidelity: str
     bytes_read: int
     bytes_written: int
     bytes_on_links: int
     time_s: float
-    bound: str
     after: tuple[int, ...]
 
 
@@ -110,14 +106,13 @@ class Reader:
             configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
             dtypes = [t.dtype.name for t in operands]
             fidelity = default_fidelity(chip, dtypes, configured=configured)
-        work, on_links, time_s, bound = work_of(event, operation), 0, 0.0, ""
+        work, on_links, time_s = work_of(event, operation), 0, 0.0
         if work and kind == COMMUNICATION and work.read:  # An empty tensor has no plan.
             plans = [collective.plan for collective in event.sent]
             on_links = sum(plan.total_bytes for plan in plans)
-            time_s, bound = sum(cost(plan).time_s for plan in plans), "links"
+            time_s = sum(cost(plan).time_s for plan in plans)
         elif work and kind == COMPUTE:
-            spent = (chip, work.flops_of_tiles, work.moved, fidelity)
-            time_s, bound = float(operation_s(*spent)), bound_by(*spent)
+            time_s = float(operation_s(chip, work.flops_of_tiles, work.moved, fidelity))
         same = len(operands) == len(results) and all(map(is_same, operands, results))
         socket = given.get("mesh_socket")
         unchanged = not work and same and socket is None
@@ -135,12 +130,10 @@ class Reader:
                 operands=operands,
                 results=results,
                 flops=work.flops if work else 0,
-                fidelity=fidelity,
                 bytes_read=work.read if work else 0,
                 bytes_written=work.written if work else 0,
                 bytes_on_links=on_links,
                 time_s=time_s,
-                bound=bound,
                 after=self._waits(reads, writes),
             )
         )
@@ -324,8 +317,8 @@ def profile() -> Iterator[Profile]:
         ...     a = ttnn.ones([64, 96], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
         ...     with profile() as prof:
         ...         b = ttnn.matmul(a, a, transpose_b=True)
-        >>> prof.records[0].flops == 2 * 64 * 96 * 64, prof.records[0].bound
-        (True, 'launch')
+        >>> prof.records[0].flops == 2 * 64 * 96 * 64
+        True
     """
     if not backend.is_simulated():
         fail(

@@ -25,6 +25,7 @@ OLDER = {
     "distributed_program_config": "",
     "fast_and_approximate_mode": "",
     "mesh_device": "",  # A tensor has its mesh, so none is given.
+    "reciprocals": "",
     "round_mode": "rounding_mode",
     "tiles_per_chunk": "",
     "use_multicore": "",
@@ -55,7 +56,7 @@ CHANGE_VALUES = frozenset(
     """are_required_outputs attention_sink attn_mask_block_map bias block_size cache_position_modulo
     chunks correction cu_window_seqlens dims fuse_swiglu fused_ternary_input_a
     fused_ternary_input_b fused_ternary_scalar groups in0_column_offset indices input_a_grad
-    input_b_grad input_dtype kv_tied num_kv_heads optional_output_mapping_tensor
+    input_b_grad input_dtype kv_tied mesh_axis num_kv_heads optional_output_mapping_tensor
     optional_output_reduced_tensor other_grad output_concat_heads output_layout
     output_padded_shape padding_idx paged_cache_geometry slice_dim spec_multi_pos_tiles
     valid_seq_len_tensor windowed_q_token_offset windowed_q_token_offset_tensor""".split()

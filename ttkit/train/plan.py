@@ -5,57 +5,19 @@ It costs the layout of one configuration as `ttkit.layouts` costs all layouts of
 model's own code runs on tensors without values. The modelled times assume no overlap of
 communication with compute."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psutil
-
-from ttkit.backend import is_simulated
-from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import System, current_system
 from ttkit.hardware.device_order import transposed_warning
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
-from ttkit.words import Tables, short
-
-
-def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> None:
-    """Compare weights, gradients and optimizer state with the host's free memory. A chip's DRAM is
-    counted by the simulator, which refuses what does not fit, as ttnn does on cards.
-
-    Args:
-        layout: on an open mesh.
-
-    Raises:
-        OutOfMemoryError: they do not fit.
-    """
-    if not is_simulated():
-        return
-    from ttkit.layouts.costs import stages
-    from ttkit.layouts.dry_run import Job, update
-
-    model, training = settings.transformer_config, settings.training_config
-    layout = replace(layout, device=None)
-    job = Job(model, training.batch_size, model.max_sequence_length, training)
-    held = [sum(update(stage).of_all) for stage in stages(job, layout)]
-    # The simulator keeps data-parallel replicas in one array.
-    needed = sum(held) * layout.tp if on_one_process else max(held)
-    room = psutil.virtual_memory().available
-    if needed > room:
-        fail(
-            f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}",
-            f"this host has {short(room, 'B')} free and must hold {short(needed, 'B')} of weights, "
-            "gradients and optimizer state",
-            "a smaller model or precision: bfloat16; ttkit train --plan shows the parts",
-            OutOfMemoryError,
-        )
+from ttkit.words import Tables
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,12 +3,12 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttkit.errors import fail
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, Frames, ranges, tone
-from ttkit.visualize.tensor import Ranges, placed, slice_text
+from ttkit.visualize.tensor import Ranges, placed, slice_text, unequal
 from ttkit.words import grouped
 
 Range = tuple[int, int]
@@ -86,17 +86,6 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
     return start, start + length
 
 
-def blocks_are_equal(parts: Sequence[Part], result) -> bool:
-    """Return whether all chips of a block hold the same values; on a card False: none are read."""
-    if not hasattr(result, "shards"):
-        return False
-    import numpy as np
-
-    first: dict[Ranges, Any] = {}
-    pairs = zip(parts, result.shards())
-    return all(np.array_equal(first.setdefault(p.block, shard), shard) for p, shard in pairs)
-
-
 def what_is_cut(parts: Sequence[Part]) -> str:
     """Return what is cut, in words."""
     names = {"x_rows": "the samples", "w_columns": "the columns of w", "x_columns": "the rows of w"}
@@ -128,7 +117,9 @@ def draw_matmul(
             "the chips hold no partial sums: an all_reduce would give wrong numbers",
             "reduced=False; or cut='rows', which makes partial sums",
         )
-    reduced = reduced or (partial and blocks_are_equal(parts, result))
+    of_result = [part.block for part in parts]
+    if partial and hasattr(result, "shards"):  # On a card no values are read.
+        reduced = reduced or not unequal(result, of_result)
 
     notes, sums = [], max(len({part.x_columns for part in same}) for same in blocks.values())
     whole, computed = m * n, sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
@@ -167,8 +158,7 @@ def draw_matmul(
         _matrix(parts, f"w [{k}, {n}]", (k, n), of_w),
         _matrix(parts, f"x [{m}, {k}]", (m, k), of_x),
     ]
-    of_result, name = [part.block for part in parts], f"result [{m}, {n}]"
-    grid = Grid(text, (2, 2), (0, 1, 2, 3))
+    name, grid = f"result [{m}, {n}]", Grid(text, (2, 2), (0, 1, 2, 3))
     frames = []
     for summed in (False, True) if partial and reduced else (False,):
         product = _matrix(parts, name, (m, n), of_result, partial, summed)

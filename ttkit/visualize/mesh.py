@@ -109,22 +109,6 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     return notes
 
 
-def draw_share(
-    system, chips: Sequence[int], title: str, group: int, lines: Sequence[str] = ()
-) -> Cells:
-    """Draw a machine small: chips that somebody owns are filled and have their ids.
-
-    Args:
-        title: whose they are, in words.
-        group: the number of the colour.
-        lines: words above it.
-    """
-    ids = itertools.chain(*system.ids)
-    boxes = [Box([str(chip)], fill=tone(group)) if chip in chips else Box() for chip in ids]
-    machine = Cell("", lines, boxes=boxes, columns=system.shape[1], box=(24, 20))
-    return Cells(Grid(title, (1, 1), (0,)), [machine], frame="")
-
-
 # ---------------------------------------------------------------- descriptors
 def heading(mesh) -> str:
     """Return a mesh in one line."""
@@ -214,18 +198,30 @@ def draw_graph(descriptor) -> Figure:
 
 
 # ---------------------------------------------------------------- ranks
-def share_of(bindings, binding, system) -> tuple[str, list[int]]:
-    """Return which cards a rank has, in words, and their chips.
+def draw_share(
+    bindings, binding, system, state: str = "", place: str = "", lines: Sequence[str] = ()
+) -> Cells:
+    """Draw the machine of a rank small: the chips that it owns are filled and have their ids.
 
-    There are none of cards whose numbers are not the machine's.
+    Of cards whose numbers are not the machine's, no chips are known. The title names the rank and
+    its cards.
+
+    Args:
+        state: words of the title after the rank.
+        place: words of the title after the cards.
+        lines: words above the machine.
     """
-    given = bindings.visible_devices(binding)
+    given, chips = bindings.visible_devices(binding), []
     cards = [int(name) for name in given.split(",")] if given else range(len(system.cards))
-    about = f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)}"
-    if max(cards) >= len(system.cards):
-        return about, []
-    chips = [chip for card in cards for chip in system.cards[card]]
-    return f"{about} ({counted(len(chips), 'chip')}: {ranges(chips)})", chips
+    owns = f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)}"
+    if max(cards) < len(system.cards):
+        chips = [chip for card in cards for chip in system.cards[card]]
+        owns += f" ({counted(len(chips), 'chip')}: {ranges(chips)})"
+    fill, ids = tone(binding.rank), itertools.chain(*system.ids)
+    boxes = [Box([str(chip)], fill=fill) if chip in chips else Box() for chip in ids]
+    machine = Cell("", lines, boxes=boxes, columns=system.shape[1], box=(24, 20))
+    title = f"rank {binding.rank}{state}: {owns}{place}"
+    return Cells(Grid(title, (1, 1), (0,)), [machine], frame="")
 
 
 def draw_ranks(cluster, system) -> Figure:
@@ -236,12 +232,11 @@ def draw_ranks(cluster, system) -> Figure:
     """
     drawings, bindings = [], cluster.bindings
     for binding in bindings.rank_bindings:
-        owns, chips = share_of(bindings, binding, system)
         host, part = cluster.hosts[binding.rank], binding.mesh_host_rank
-        about = f"rank {binding.rank}{f' on {host}' if host else ''}: {owns}"
-        about += "" if binding.mesh_id is None else f", mesh {binding.mesh_id}"
-        about += "" if part is None else f", part {part}"
-        drawings.append(draw_share(system, chips, about, binding.rank))
+        state = f" on {host}" if host else ""
+        place = "" if binding.mesh_id is None else f", mesh {binding.mesh_id}"
+        place += "" if part is None else f", part {part}"
+        drawings.append(draw_share(bindings, binding, system, state, place))
     hosts = len(set(cluster.hosts))
     shared = "" if hosts == 1 else f" on {hosts} hosts"
     title = f"{counted(len(drawings), 'rank')}{shared}: "

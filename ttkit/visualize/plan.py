@@ -93,13 +93,14 @@ class StepPicture(NamedTuple):
     @property
     def arrows(self) -> list[Arrow]:
         """The transfers from chip to chip, and why some cannot be."""
-        ways: dict[tuple[int, int, str], list[Transfer]] = {}
-        for t in self.sent:
+
+        def way(t: Transfer) -> tuple[int, int, str]:
             held = self.before.get(t.source, {}).keys() >= set(t.chunks)
-            why_not = "" if held else "not held"
-            why_not = why_not if self.plan.topology.joined(t.source, t.destination) else "no cable"
-            ways.setdefault((t.source, t.destination, why_not), []).append(t)
-        return [Arrow(*way, tuple(transfers)) for way, transfers in ways.items()]
+            joined = self.plan.topology.joined(t.source, t.destination)
+            why_not = "no cable" if not joined else "" if held else "not held"
+            return t.source, t.destination, why_not
+
+        return [Arrow(*key, tuple(same)) for key, same in grouped(self.sent, way).items()]
 
     def name(self, chip: int) -> str:
         """Return what a chip is called: its name if it has one, else its device id."""

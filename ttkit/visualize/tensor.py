@@ -115,19 +115,23 @@ def placed(tensor) -> Placed:
         held = ranges_at.get(place)
         group = -1 if held is None else groups[held]
         cells.append(Place(place, ids.get(place), held, group))
-    unequal = _unequal(tensor, [groups[ranges_at[place]] for place in places])
-    return Placed(mesh_shape, whole, tuple(cells), unequal)
+    differ = unequal(tensor, [groups[ranges_at[place]] for place in places])
+    return Placed(mesh_shape, whole, tuple(cells), differ)
 
 
-def _unequal(tensor, groups: list[int]) -> frozenset[int]:
+def unequal(tensor, groups: Sequence) -> frozenset:
     """Return the groups of which two shards differ.
 
-    Compare on the simulator only: on a card this would read back the whole tensor."""
+    Compare on the simulator only: on a card this would read back the whole tensor.
+
+    Args:
+        groups: that of each shard.
+    """
     if not hasattr(tensor, "shards") or len(set(groups)) == len(groups):
         return frozenset()
     import numpy as np
 
-    first: dict[int, Any] = {}
+    first: dict[Any, Any] = {}
     different, local = set(), set(tensor.grid.coords)
     here = (g for g, c in zip(groups, tensor.grid.covers) if c in local)
     for group, shard in zip(here, tensor.shards()):
@@ -161,8 +165,8 @@ def draw_tensor(tensor) -> Figure:
         if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
             lines = wrap(text, 15 if wide else 11, max_lines=3, break_long_words=False)
-            part, unequal = map_of(picture, place.ranges), place.group in picture.unequal
-            held = Box(fill="#3d4a5c", part=part, hatched=unequal)
+            part, differs = map_of(picture, place.ranges), place.group in picture.unequal
+            held = Box(fill="#3d4a5c", part=part, hatched=differs)
         name = label
         if mesh is not None:
             chip = "other rank" if place.device is None else f"device {place.device}"

@@ -26,7 +26,7 @@ def status_of(cluster: Cluster, title: str = ""):
         title: what is waited for; by default the cluster's name and state.
     """
     from ttkit.visualize.drawing import Figure
-    from ttkit.visualize.mesh import draw_share, share_of
+    from ttkit.visualize.mesh import draw_share
 
     state, system, busy = cluster.state, current_machine(), cluster.busy()
     drawings, lines = [], []
@@ -34,13 +34,12 @@ def status_of(cluster: Cluster, title: str = ""):
         rank = binding.rank
         own = "busy" if rank in busy else "idle" if state == "running" else state
         report = cluster.report(rank) if state == "running" else Report()
-        owns, chips = share_of(cluster.bindings, binding, system)
-        about = f"rank {rank}, {own}: {owns}"
         facts = list(filter(None, _facts(cluster, rank, own, report)))
-        lines.append("; ".join([f"  {about}", *facts]))
         words = [line for fact in facts for line in wrap(fact, LETTERS)]
         shown = [f"{SHAPES.get(own, '')} {own}", *words]
-        drawings.append(draw_share(system, chips, about, rank, shown))
+        drawing = draw_share(cluster.bindings, binding, system, f", {own}", lines=shown)
+        drawings.append(drawing)
+        lines.append("; ".join([f"  {drawing.title}", *facts]))
     notes = [NOTE] if state == "running" and not title else []
     title = title or f"{cluster.name}: {counted(len(lines), 'rank')}, {state}"
     why = cluster.why_failed

@@ -12,8 +12,8 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result
+from ttkit.sim.models.cache import by_pages, numbers
+from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result, shaped
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, matmul, product_flops
 from ttkit.sim.ops.shaping import permute, reshape, shards
 from ttkit.sim.tensor import DataType
@@ -154,8 +154,8 @@ def _check_batch(users: int, key_users: int) -> None:
 
 def _grouped(x: Array, n: int) -> Array:
     """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
-    *front, heads, length, size = x.shape
-    return x.reshape((*front, heads // n, n, length, size))
+    heads, length, size = x.shape[-3:]
+    return shaped(x, -3, heads // n, n, length, size)
 
 
 def hidden(behind: Array, window: int | None) -> Array:

@@ -10,17 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import Operands, looked_up, operation, spread
+from ttkit.sim.ops import Operands, looked_up, operation, shaped, spread
 from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-
-
-def shaped(array: Array, keep: int, *shape: int) -> Array:
-    """Return an array with its first axes as they are, and the others in another shape."""
-    return array.reshape((*array.shape[:keep], *shape))
 
 
 def by_pages(cache: Array, table: Array, lead: int) -> Array:

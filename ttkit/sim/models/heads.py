@@ -5,8 +5,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import refuse
-from ttkit.sim.models.cache import numbers, shaped
-from ttkit.sim.ops import Operands, each_element, in_whole_tiles, looked_up, operation, spread
+from ttkit.sim.models.cache import numbers
+from ttkit.sim.ops import (
+    Operands,
+    each_element,
+    in_whole_tiles,
+    looked_up,
+    operation,
+    shaped,
+    spread,
+)
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,

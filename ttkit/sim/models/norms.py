@@ -1,4 +1,5 @@
-"""Normalisations, embedding, and the parameters of torch modules (`ttnn.model_preprocessing`)."""
+"""Norms of rows and of images, embedding, and parameters of torch modules
+(`ttnn.model_preprocessing`)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +7,17 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.models.cache import shaped
-from ttkit.sim.ops import Operands, each_element, looked_up, operation, written
+from ttkit.sim.arguments import refuse
+from ttkit.sim.ops import (
+    Operands,
+    checked,
+    each_element,
+    in_whole_tiles,
+    looked_up,
+    operation,
+    shaped,
+    written,
+)
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.dtypes import widened
@@ -159,6 +169,133 @@ _enter_halves("rms_norm", 1)
 _enter_halves("layer_norm", 2)
 
 
+# ---------------------------------------------------------------- images
+@operation("batch_norm", flops=each_element(7))
+def batch_norm(
+    input: Tensor,
+    *,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    training: bool = False,
+    eps: float = 1e-5,
+    momentum: float = 0.1,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Return each channel of [n, c, h, w] less its mean, over the root of its variance.
+
+    Training takes both from each chip's input, and moves what is given as running ones, in place.
+
+    Args:
+        running_mean, running_var, weight, bias: [1, c, 1, 1].
+        momentum: the weight of the input in the new running ones.
+
+    Raises:
+        TTKitError: without training, a running one is missing.
+    """
+    on = Operands(input, weight, bias, running_mean, running_var)
+    x, gamma, beta, mean, variance = on.arrays
+    if training:
+        axes = on.lead, on.lead + 2, on.lead + 3
+        found = x.mean(axes, keepdims=True), x.var(axes, keepdims=True, ddof=1)
+        for old, new, into in zip((mean, variance), found, (running_mean, running_var)):
+            if into is not None:
+                written(on.result(old + (new - old) * F(momentum), into.dtype), into)
+        mean, variance = found[0], x.var(axes, keepdims=True)
+    elif mean is None or variance is None:
+        refuse("running_mean and running_var must be defined in evaluation mode", "training=True")
+    normal = (x - mean) / np.sqrt(variance + F(eps)) * (1 if gamma is None else gamma)
+    return on.result(normal if beta is None else normal + beta)
+
+
+@operation("group_norm", flops=each_element(7))
+def group_norm(
+    input_tensor: Tensor,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-12,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    core_grid=None,
+    dtype: DataType | None = None,
+    output_layout: Layout | None = None,
+) -> Tensor:
+    """Return each group of channels of [n, 1, h * w, c] less its mean, over its deviation.
+
+    Args:
+        weight, bias: of `create_group_norm_weight_bias_rm`, [1, 1, rows, 32].
+        core_grid: the channels lie on one core, or are cut over its rows or its columns.
+    """
+    on = Operands(input_tensor, weight, bias)
+    x, *vectors = on.arrays
+    channels, axes = x.shape[-1], (-4, -3, -1)
+    groups = shaped(x, -1, num_groups, -1)
+    deviation = np.sqrt(groups.var(axes, keepdims=True) + F(epsilon))
+    normal = ((groups - groups.mean(axes, keepdims=True)) / deviation).reshape(x.shape)
+    cuts = (1, core_grid.y, core_grid.x) if core_grid else (1,)
+    for i, vector in enumerate(vectors, 1):
+        if vector is None:
+            continue
+        flat = shaped(vector, on.lead, -1)
+        # Each core has its channels in whole tiles.
+        cores = [n for n in cuts if -(-channels // (32 * n)) * 32 * n == flat.shape[-1]]
+        if not cores:
+            rule = f"{flat.shape[-1]} values of a vector are not {channels} on the grid's cores"
+            refuse(rule, "ttnn.create_group_norm_weight_bias_rm and core_grid")
+        parts = shaped(flat, on.lead, cores[0], -1)[..., : channels // cores[0]]
+        on.arrays[i] = shaped(parts, on.lead, 1, channels)
+    return on.result(_weighted(on, normal, weight, bias), dtype, layout=output_layout)
+
+
+@checked
+def create_group_norm_weight_bias_rm(input_tensor, num_channels, num_cores_x):
+    """Return a torch vector, cut over cores, each part in whole tiles, as [1, 1, rows, 32]."""
+    from torch.nn.functional import pad
+
+    parts = input_tensor.reshape(num_cores_x, -1)
+    return pad(parts, (0, -parts.shape[1] % 32)).reshape(1, 1, -1, 32)
+
+
+@checked
+def create_group_norm_input_mask(
+    num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
+) -> Tensor:
+    """Return [1, groups, 32, n]: 1 in each group's columns, from the tile that it begins in."""
+    size = num_channel // num_groups
+    starts = np.arange(num_groups)[:, None] * size % (num_channel // num_cores_across_channel) % 32
+    columns = np.arange(starts.max() + size)
+    within = (columns >= starts) & (columns < starts + size)
+    mask = in_whole_tiles(np.repeat(within[None, :, None], 32, 2))
+    return from_torch(mask, data_type, layout=Layout.TILE)  # type: ignore[no-any-return]
+
+
+@checked
+def dram_group_norm_params_from_torch(
+    torch_params,
+    channels_per_device,
+    groups_per_device,
+    device,
+    core_grid=None,
+    return_mask=True,
+    dtype=DataType.BFLOAT16,
+):
+    """Return torch vectors, one or a list, as `group_norm` takes them, and the mask."""
+
+    def placed(vector):
+        return from_torch(vector.reshape(1, 1, -1, 32), dtype, device=device)  # type: ignore[no-any-return]
+
+    listed = isinstance(torch_params, list)
+    vectors = [*map(placed, torch_params)] if listed else placed(torch_params)
+    if not return_mask:
+        return vectors
+    columns = (core_grid or device.core_grid).x
+    while channels_per_device % (32 * columns) or groups_per_device % columns:
+        columns -= 1
+    mask = create_group_norm_input_mask(channels_per_device, groups_per_device, columns, dtype)
+    return vectors, mask.to(device)
+
+
+# ---------------------------------------------------------------- embedding
 @operation("embedding", "arrange", moves="part")
 def embedding(
     input_tensor: Tensor,
@@ -179,7 +316,7 @@ def embedding(
     numbers = indices.astype(np.int64)
     if rank > 2:
         numbers = shaped(numbers, on.lead + 1, input_tensor.shard_shape[-1])
-    table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
+    table = shaped(table, on.lead, *weight.shard_shape[-2:])
     taken = widened(looked_up(table, on.lead, numbers))
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 

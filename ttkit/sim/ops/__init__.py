@@ -410,10 +410,15 @@ def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
     return dim % rank
 
 
+def shaped(array: np.ndarray, keep: int, *shape: int) -> np.ndarray:
+    """Return an array with its first axes as they are, and the others in another shape."""
+    return array.reshape((*array.shape[:keep], *shape))
+
+
 def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
     """Return an array over chips whose shards have at least `rank` dimensions: ones in front."""
-    shape, ones = array.shape, (1,) * (lead + rank - array.ndim)
-    return array.reshape(shape[:lead] + ones + shape[lead:]) if ones else array
+    ones = (1,) * (lead + rank - array.ndim)
+    return shaped(array, lead, *ones, *array.shape[lead:]) if ones else array
 
 
 def in_whole_tiles(values: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Gradients of operations on each element: `NAME_bw` for each NAME in `FORWARD`, by differences.
 
-A new gradient is a word of `NAMES`; those of relu, silu and gelu, which training uses, are exact.
+A new gradient is a word of `NAMES`; those that training uses are exact, by `EXACT`.
 """
+
+import math
 
 import numpy as np
 
@@ -9,16 +11,26 @@ from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of
 from ttkit.sim.ops import operation, values_of
 from ttkit.sim.ops.binary import FUNCTIONS, THREE
-from ttkit.sim.ops.unary import UNARY, WITH_KEYWORDS
+from ttkit.sim.ops.unary import (
+    SQRT_2_OVER_PI,
+    SQRT_HALF,
+    UNARY,
+    WITH_KEYWORDS,
+    Array,
+    F,
+    erf_of,
+    sigmoid_of,
+)
+from ttkit.sim.tensor import GeluVariant
 from ttkit.sim.tensor.tensor import Tensor
 
 STEP = 2.0**-23
 # Each word names a gradient; after `=` stands its operation's name where that is another one. As in
 # ttnn, rpow_bw is of input ** exponent, although rpow is exponent ** input.
 NAMES = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad elu erf erfc exp exp2 expm1
-floor frac hardshrink hardsigmoid hardswish log log10 log1p log2 log_sigmoid neg rad2deg
-reciprocal relu6 round rsqrt sigmoid sin sinh softplus softshrink softsign sqrt square tan tanh
-tanhshrink trunc
+floor frac gelu hardshrink hardsigmoid hardswish log log10 log1p log2 log_sigmoid neg rad2deg
+reciprocal relu relu6 round rsqrt sigmoid silu sin sinh softplus softshrink softsign sqrt square tan
+tanh tanhshrink trunc
 add atan2 div=divide div_no_nan hypot ldexp logaddexp logaddexp2 max=maximum min=minimum
 mul=multiply pow rdiv rpow=pow rsub squared_difference sub=subtract xlogy
 addalpha addcdiv addcmul lerp subalpha"""
@@ -39,15 +51,52 @@ QUADRATIC = {
 CENTRAL = QUADRATIC | {"abs", "max", "min"}
 
 
+# ---------------------------------------------------------------- exact derivatives
+def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -> Array:
+    """By the error function, or by tanh where the variant is not accurate."""
+    if variant is not GeluVariant.Accurate:
+        return blocks.elementwise(_gelu_tanh_derivative, x)
+    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
+    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
+
+
+def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
+    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    np.multiply(x, x, out=out)
+    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
+    t += SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
+    out += SQRT_2_OVER_PI
+    out *= x
+    out *= F(1) - t
+    out += F(1)
+    t += F(1)
+    out *= t
+    out *= F(0.5)
+
+
+def _silu_derivative(x: Array) -> Array:
+    s = sigmoid_of(x)
+    return s * (1 + x * (1 - s))
+
+
+EXACT = {"gelu": _gelu_derivative, "relu": lambda x: (x > 0).astype(F), "silu": _silu_derivative}
+
+
+# ---------------------------------------------------------------- differences
 def slope(name: str, operands: list, which: int, **how):
     """Return the derivative of an operation by one of its operands, which are arrays or numbers.
 
-    It is a central difference in float64, whose error float32 hardly shows. At an edge or a jump,
-    such as that of relu6 or floor, the flatter side counts, as in torch. Where the slope is
-    infinite, as that of sqrt at 0, it is a large number or NaN.
+    Where `EXACT` has none it is a central difference in float64, whose error float32 hardly shows.
+    At an edge or a jump, such as that of relu6 or floor, the flatter side counts, as in torch.
+    Where the slope is infinite, as that of sqrt at 0, it is a large number or NaN.
     """
     if blocks.idle[0]:
         return operands[which]
+    if name in EXACT:
+        return EXACT[name](*operands, **how)
     given = [np.asarray(each, float) for each in operands]
     x, found = given[which], []
     size = np.clip(np.abs(x), 2.0**-4, 2.0**99)

@@ -7,7 +7,7 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
+from ttkit.sim.ops import OPERATIONS, Operands, operation, shaped, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import widened
@@ -41,8 +41,8 @@ def product(a, b, lead: int) -> np.ndarray:
         return blocks.empty(whole)
     # The rows of all batches that share a matrix of `b` make one matmul.
     keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
-    a = a.reshape((*a.shape[:keep], math.prod(a.shape[keep:-1]), a.shape[-1]))
-    b = b.reshape(b.shape[:keep] + b.shape[-2:])
+    a = shaped(a, keep, math.prod(a.shape[keep:-1]), a.shape[-1])
+    b = shaped(b, keep, *b.shape[-2:])
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
         return np.matmul(a, widened(b)).reshape(whole)

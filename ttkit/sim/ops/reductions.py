@@ -17,9 +17,9 @@ from ttkit.sim.ops import (
     axis_of,
     each_element,
     in_whole_tiles,
-    on_mesh,
     operation,
     result,
+    shaped,
     spread,
 )
 from ttkit.sim.ops.shaping import axes_of, shards, split
@@ -69,15 +69,15 @@ def _register(name: str) -> None:
     def call(
         input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, scalar: float = 1.0
     ) -> Tensor:
-        on_mesh(input_tensor)
+        array, lead = shards(input_tensor)
         if input_tensor.dtype not in FLOATS and name in ("mean", "var", "std"):
             rule = f"ttnn.{name} does not support inputs of type"
             refuse(f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
-        axes, lead = axes_of(input_tensor, dim), input_tensor.grid.lead
-        values = function(input_tensor.array, tuple(lead + a for a in axes))
+        axes = axes_of(input_tensor, dim)
+        values = function(array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
-            values = values.reshape((*values.shape[:lead], *kept))
+            values = shaped(values, lead, *kept)
         return result(input_tensor, values if scalar == 1 else values * F(scalar))
 
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
@@ -137,7 +137,7 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
     else:
         if input_tensor.layout is Layout.TILE:
             refuse("For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
-        found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
+        found = shaped(array, lead, -1).argmax(-1)
         found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
 
@@ -221,7 +221,7 @@ def embedding_bw(
     on = Operands(output_gradient_tensor, input_tensor)
     values, indices = spread(on.arrays, on.lead)
     lead = values.shape[: on.lead]
-    places = np.broadcast_to(indices.reshape((*lead, 1, 1, -1, 1)), values.shape)
+    places = np.broadcast_to(shaped(indices, on.lead, 1, 1, -1, 1), values.shape)
     out = blocks.empty((*lead, 1, 1, *weight_tensor.shard_shape[-2:]))
     out[...] = 0
     return on.result(_add_at(out, on.lead + 2, places, values), dtype, layout=Layout.TILE)

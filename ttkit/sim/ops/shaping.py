@@ -18,6 +18,7 @@ from ttkit.sim.ops import (
     moved,
     on_mesh,
     operation,
+    shaped,
     spread,
     with_rank,
 )
@@ -54,15 +55,14 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         TTKitError: another number of elements.
     """
     array, lead = shards(input_tensor, host=True)
-    wanted, front = integers(shape, None, -1), array.shape[:lead]
+    wanted = integers(shape, None, -1)
     if padded_shape is not None and math.prod(wanted) != input_tensor.logical_volume():
         tiled = input_tensor.layout is Layout.TILE
         stored = in_whole_tiles(with_rank(array, lead, 2)) if tiled else array
-        stored = stored.reshape((*front, *padded_shape))
         first: Any = (..., *map(slice, wanted))
-        return moved(input_tensor, stored[first])
+        return moved(input_tensor, shaped(stored, lead, *padded_shape)[first])
     try:
-        made = moved(input_tensor, array.reshape((*front, *wanted)))
+        made = moved(input_tensor, shaped(array, lead, *wanted))
     except ValueError:
         rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} and {list(wanted)}"
         refuse(f"{rule} differ in elements", "a shape with as many elements; one -1 at most")

@@ -1,4 +1,4 @@
-"""Operations on each element of one tensor: most are a row of a table; and three gradients.
+"""Operations on each element of one tensor: most are a row of a table.
 
 A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it takes whole numbers.
 One whose keywords all have defaults is a row of `WITH_KEYWORDS`; one with a needed parameter is a
@@ -14,7 +14,7 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import Operands, on_mesh, operation, result
+from ttkit.sim.ops import on_mesh, operation, result
 from ttkit.sim.tensor import GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
@@ -194,53 +194,6 @@ def _register(name: str, function: Callable[..., Array]) -> None:
 
 for _name, _function in UNARY.items():
     _register(_name, _function)
-
-
-# ---------------------------------------------------------------- gradients
-def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -> Array:
-    """By the error function, or by tanh where the variant is not accurate."""
-    if variant is not GeluVariant.Accurate:
-        return blocks.elementwise(_gelu_tanh_derivative, x)
-    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
-    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
-
-
-def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
-    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
-    np.multiply(x, x, out=out)
-    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
-    t += SQRT_2_OVER_PI
-    t *= x
-    np.tanh(t, out=t)
-    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
-    out += SQRT_2_OVER_PI
-    out *= x
-    out *= F(1) - t
-    out += F(1)
-    t += F(1)
-    out *= t
-    out *= F(0.5)
-
-
-def _silu_derivative(x: Array) -> Array:
-    s = sigmoid_of(x)
-    return s * (1 + x * (1 - s))
-
-
-def _enter_gradient(name: str, derivative: Callable[..., Array]) -> None:
-    @keywords_of(derivative)
-    def call(grad_tensor: Tensor, input_tensor: Tensor, **how) -> list[Tensor]:
-        on = Operands(grad_tensor, input_tensor)
-        g, x = on.broadcast()
-        return [on.result(g * derivative(x, **how), input_tensor.dtype)]
-
-    call.__doc__ = f"Return [gradient of the input of {name}]."
-    operation(f"{name}_bw")(call)
-
-
-_enter_gradient("relu", lambda x: (x > 0).astype(F))
-_enter_gradient("silu", _silu_derivative)
-_enter_gradient("gelu", _gelu_derivative)
 
 
 # ---------------------------------------------------------------- activations of other operations

@@ -23,7 +23,7 @@ from ttkit.sim.ranks import SharedSystem, binding, machine
 from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.waiting import CURE, settings, wait_until
-from ttkit.words import numbered
+from ttkit.words import grouped, numbered
 
 Array = np.ndarray
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
@@ -178,12 +178,9 @@ def compare(call: object, ranks: Sequence[int]) -> None:
     calls = world().swap(shown, ranks, shown)
     if len(set(calls.values())) == 1:
         return
-    by_call: dict[str, list[int]] = {}
-    for rank in sorted(calls):
-        by_call.setdefault(calls[rank], []).append(rank)
     parts = [
         f"{numbered('rank', ranks)} call{'s' * (len(ranks) == 1)} {text}"
-        for text, ranks in by_call.items()
+        for text, ranks in grouped(sorted(calls), calls.__getitem__).items()
     ]
     cure = "the same calls in the same order on every rank of the mesh"
     fail(f"rank {world().rank} in {shown}", "; ".join(parts), cure, CollectiveMismatch)

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ttkit import ttnn
-from ttkit.errors import fail
+from ttkit.backend import is_simulated
+from ttkit.errors import OutOfMemoryError, fail
 from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
@@ -25,12 +27,12 @@ from ttkit.train.model.modules import tiled
 from ttkit.train.parallel.data_parallel import average_gradients, owners, share_weights
 from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
-from ttkit.train.plan import check_memory
 from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.checkpoint import History, Record, Saved
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
+from ttkit.words import short
 
 VALIDATION_BATCHES = 50  # A validation takes at most this many batches.
 
@@ -101,8 +103,8 @@ class Trainer:
             sizes = [tiled(parameter.shard_shape) for parameter in every]
             for parameter, rank in zip(every, owners(sizes, replicas)):
                 parameter.owner = rank
-        check_memory(self.settings, replace(self.layout, hosts=self.zero_ranks), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
+        self._check_host()
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         on_a_mesh = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
@@ -148,6 +150,27 @@ class Trainer:
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
         self.replicas = self.comm if self.settings.distributed.enabled else None
+
+    def _check_host(self) -> None:
+        """Refuse a state that the host's free memory cannot hold, before it is made. The DRAM of a
+        chip is counted by the simulator, which refuses what does not fit, as ttnn does on cards.
+        """
+        # The simulator keeps replicas in one array, and numbers in four bytes. Of several ranks
+        # each has at least what one chip has. An optimizer has up to two numbers for each weight,
+        # beside master weights.
+        whole, every = self.comm is None, self.parameters.values()
+        numbers = sum(tiled(p.global_shape if whole else p.local_shape) for p in every)
+        needed = 4 * numbers * (2 + len(self.optimizer.kinds[:2]))
+        if is_simulated() and needed > (room := psutil.virtual_memory().available):
+            config = self.model_config
+            fail(
+                f"Trainer of embedding_dim {config.embedding_dim:,}, num_blocks "
+                f"{config.num_blocks:,}",
+                f"this host has {short(room, 'B')} free and must hold {short(needed, 'B')} of "
+                "weights, gradients and optimizer state",
+                "a smaller model; ttkit train --plan shows the parts",
+                OutOfMemoryError,
+            )
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:

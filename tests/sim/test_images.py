@@ -1,0 +1,56 @@
+"""Norms of images against torch's; the vectors and masks of group norms."""
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import ttnn
+from ttkit.errors import TTKitError
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm(mesh, put, check, parts, torch, training):
+    x, vector = put(mesh, (4, 5, 8, 12), "S0R"), (1, 5, 1, 1)
+    mean, var, weight, bias = (put(mesh, vector, "S0R" if i < 2 else "RR", low=1) for i in range(4))
+    before = [ttnn.clone(each) for each in (mean, var)]
+
+    def reference(x, *vectors):
+        kept = [torch.tensor(each).reshape(-1) for each in vectors]
+        made = torch.nn.functional.batch_norm(torch.tensor(x), *kept, training, 0.3, 1e-5)
+        return [made.numpy(), *(each.reshape(vector).numpy() for each in kept[:2])]
+
+    how = {"running_mean": mean, "running_var": var, "training": training, "momentum": 0.3}
+    made = ttnn.batch_norm(x, weight=weight, bias=bias, **how)
+    check([made, mean, var], reference, x, *before, weight, bias, additions=384)
+    with pytest.raises(TTKitError, match="must be defined in evaluation mode"):
+        ttnn.batch_norm(x, running_mean=mean)
+
+
+@pytest.mark.parametrize(("channels", "groups", "cores"), [(64, 4, 1), (320, 16, 2), (480, 8, 4)])
+def test_group_norm(wide, put, check, torch, channels, groups, cores):
+    x, grid = put(wide, (2, 1, 40, channels), "S0R"), ttnn.CoreGrid(x=8, y=cores)
+    vectors = [torch.rand(channels) for _ in range(2)]
+    given = [ttnn.create_group_norm_weight_bias_rm(v, channels, cores) for v in vectors]
+    weight, bias = (ttnn.from_torch(each, device=wide) for each in given)
+
+    def reference(x):
+        rows = torch.tensor(x).permute(0, 3, 1, 2)
+        of = [each.double() for each in vectors]
+        made = torch.nn.functional.group_norm(rows, groups, *of, 1e-5)
+        return made.permute(0, 2, 3, 1).numpy()
+
+    how = {"num_groups": groups, "core_grid": grid, "epsilon": 1e-5}
+    made = ttnn.group_norm(x, weight=weight, bias=bias, **how)
+    check(made, reference, x, additions=40 * channels)
+    with pytest.raises(TTKitError, match="values of a vector are not"):
+        ttnn.group_norm(x, weight=x, **how)
+
+
+def test_masks_and_vectors(wide, torch):
+    """The columns are those that ttnn 0.81.1 gives."""
+    mask = ttkit.to_numpy(ttnn.create_group_norm_input_mask(320, 16, 2))
+    assert mask.shape == (1, 16, 32, 64)
+    for group, first in enumerate([0, 20, 8, 28, 16, 4, 24, 12] * 2):
+        assert np.flatnonzero(mask[0, group, 7]).tolist() == list(range(first, first + 20))
+    pair, mask = ttnn.dram_group_norm_params_from_torch([torch.rand(64)] * 2, 64, 4, wide)
+    assert [list(each.shape) for each in (*pair, mask)] == [[1, 1, 2, 32]] * 2 + [[1, 4, 32, 32]]
