@@ -10,7 +10,6 @@ import contextlib
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partialmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,14 +168,12 @@ class Tensor:
         self._grad = None
         _propagate(self, seed, retain_graph)
 
-    def _with(
-        self, name: str, compute: Callable, slope: Callable, others: Callable, other: Any
-    ) -> Tensor:
+    def _with(self, name: str, other: Any, compute: Callable, *slopes: Callable) -> Tensor:
         """Record an operation with another operand.
 
         Args:
             compute: of two ttnn tensors, or one and a number.
-            slope, others: the gradient of each operand, by that of the result and the two values.
+            slopes: of each operand: its gradient, by that of the result and the two values.
         """
         x, y, inputs = self.full(), other, [self]
         if isinstance(other, Tensor):
@@ -184,33 +181,45 @@ class Tensor:
 
         def backward(grad: Value) -> list[Value | None]:
             return [
-                back_to(each, back(grad, x, y)) if each._requires_grad else None
-                for each, back in zip(inputs, (slope, others))
+                back_to(each, slope(grad, x, y)) if each._requires_grad else None
+                for each, slope in zip(inputs, slopes)
             ]
 
         return recorded(name, compute(x, y), inputs, backward)
 
-    __add__ = partialmethod(_with, "add", operator.add, *2 * [lambda g, *_: g])
-    __sub__ = partialmethod(_with, "sub", operator.sub, lambda g, *_: g, lambda g, *_: ttnn.neg(g))
-    __mul__ = partialmethod(
-        _with, "mul", operator.mul, lambda g, x, y: g * y, lambda g, x, y: g * x
-    )
-    __div__ = partialmethod(
-        _with,
-        "div",
-        operator.truediv,
-        lambda g, x, y: g / y,
-        lambda g, x, y: ttnn.neg(g * x / (y * y)),
-    )
-    # The product is over the last two dimensions; a leading one of the other operand may be 1.
-    __matmul__ = partialmethod(
-        _with,
-        "matmul",
-        operator.matmul,
-        lambda g, x, y: ttnn.matmul(g, y, transpose_b=True),
-        lambda g, x, y: ttnn.matmul(x, g, transpose_a=True),
-    )
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self._with("add", other, operator.add, *2 * [lambda g, *_: g])
+
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self._with("sub", other, operator.sub, lambda g, *_: g, lambda g, *_: ttnn.neg(g))
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self._with("mul", other, operator.mul, lambda g, x, y: g * y, lambda g, x, y: g * x)
+
+    def __div__(self, other: Tensor | float) -> Tensor:
+        return self._with(
+            "div",
+            other,
+            operator.truediv,
+            lambda g, x, y: g / y,
+            lambda g, x, y: ttnn.neg(g * x / (y * y)),
+        )
+
     __radd__, __rmul__ = __add__, __mul__
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        """The product over the last two dimensions; a leading dimension of `other` may be 1."""
+        x, y = self.full(), other.full()
+
+        def backward(grad: Value) -> list[Value | None]:
+            dx = dy = None
+            if self._requires_grad:
+                dx = back_to(self, ttnn.matmul(grad, y, transpose_b=True))
+            if other._requires_grad:
+                dy = back_to(other, ttnn.matmul(x, grad, transpose_a=True))
+            return [dx, dy]
+
+        return recorded("matmul", x @ y, [self, other], backward)
 
     def __repr__(self) -> str:
         made = f", made by {self._node.name}" if self._node else ""
