@@ -1,7 +1,5 @@
 """Arrays for exercises, and what each device should hold of them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

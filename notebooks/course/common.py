@@ -1,7 +1,5 @@
 """What several lessons use: meshes and placed arrays, settings of a small GPT, planned layouts."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import socket

@@ -1,7 +1,5 @@
 """Lesson 00, start here: its exercises."""
 
-from __future__ import annotations
-
 from course.arrays import numbers, replicas, split
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes

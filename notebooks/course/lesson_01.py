@@ -1,7 +1,5 @@
 """Lesson 01, mesh devices: the picture to play with, and its exercises."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Lesson 02, distributing tensors: its exercises."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Lesson 03, one program, many chips: its exercises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lesson 04, collectives: its exercises, whose answers are plans."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

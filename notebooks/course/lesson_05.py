@@ -1,7 +1,5 @@
 """Lesson 05, what collectives cost: its exercises, whose answers are numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

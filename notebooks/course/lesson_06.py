@@ -1,7 +1,5 @@
 """Lesson 06, engines and ranks: its exercises."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from course.arrays import numbers

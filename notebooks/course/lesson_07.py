@@ -5,8 +5,6 @@ recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by it
 changed since has no record, and fails.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

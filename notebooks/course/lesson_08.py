@@ -1,7 +1,5 @@
 """Lesson 08, data parallel: its exercises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lesson 10, tensor parallel: a picture of f and g, and the exercises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from unittest.mock import patch
 

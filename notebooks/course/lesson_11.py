@@ -1,7 +1,5 @@
 """Lesson 11, hybrid parallel: its exercises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,10 +1,7 @@
 """Lesson 12, pipeline parallel: its exercises about schedules."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
@@ -18,10 +15,8 @@ BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
 # ---------------------------------------------------------------- 12.bubble
 def _waits(stages: int, micro_batches: int, chunks: int) -> float:
     """Return which part of the time a pipeline waits, from its timetable."""
-    if chunks > 1:
-        schedule = interleaved(stages, micro_batches, chunks)
-    else:
-        schedule = one_f_one_b(stages, micro_batches)
+    size = stages, micro_batches
+    schedule = interleaved(*size, chunks) if chunks > 1 else one_f_one_b(*size)
     return float(schedule.timeline().bubble_fraction)
 
 
@@ -65,7 +60,7 @@ def _schedule(answer) -> Schedule:
 
 
 def _bubble(answer) -> tuple[float, str]:
-    schedule = _schedule(answer).validate()
+    schedule = _schedule(answer)
     if full := ScheduleEditor(schedule, ROOM).problem:
         raise CheckFailed(full)
     held = ", ".join(f"{most:g}" for most in schedule.peak_activations())
@@ -104,15 +99,13 @@ def _repaired(answer) -> Schedule:
 def _worse(schedule: Schedule) -> str:
     """Return how a schedule is worse than 1F1B; "" if it is not."""
     good = one_f_one_b(3, 4)
-    try:
-        bubble = schedule.timeline().bubble_fraction
-    except TTKitError as wrong:
-        return str(wrong)
+    if problem := ScheduleEditor(schedule).problem:
+        return problem
     both = zip(schedule.peak_activations(), good.peak_activations())
     for stage, (held, room) in enumerate(both):
         if held > room:
             return f"stage {stage} holds {held:g}; there is room for {room:g}"
-    most = good.timeline().bubble_fraction
+    bubble, most = (each.timeline().bubble_fraction for each in (schedule, good))
     if bubble <= most + 1e-9:
         return ""
     return f"it is right, but the bubble is {bubble:.1%} of the time; the limit is {most:.1%}"

@@ -1,7 +1,5 @@
 """Lesson 13, hierarchical training: its exercises."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from course.arrays import numbers, replicas

@@ -1,7 +1,5 @@
 """Lesson 14, train a small GPT: its folder, and its exercises."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Lesson 15, sharded data parallel: its exercises."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

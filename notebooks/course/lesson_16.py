@@ -1,7 +1,5 @@
 """Lesson 16, long sequences: steps of a small GPT, its exercises."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import ttkit
@@ -71,18 +69,13 @@ Exercise(
     "16.longest",
     asks="longest(room, width, blocks, n, sequence_parallel)",
     reference=_longest,
-    cases=[
-        (8e9, 4096, 32, 8, False),
-        (8e9, 4096, 32, 8, True),
-        (5e9, 1600, 48, 2, False),
-        (20e9, 8192, 80, 16, True),
-    ],
+    cases=[(8e9, 4096, 32, 8, False), (8e9, 4096, 32, 8, True), (20e9, 8192, 80, 16, True)],
     mistakes={
         "only sequence parallelism divides what tensor parallelism leaves whole": (
             lambda room, width, blocks, n, shared: _longest(room, width, blocks, n, not shared)
         )
     },
-    praise="in four cases your sequence is the longest that fits",
+    praise="in three cases your sequence is the longest that fits",
     hints=[
         "How many bytes does one token take in one block? Which of them does n divide?",
         "Of 34 bytes for each number of the width, n divides 24; with sequence parallelism all 34.",

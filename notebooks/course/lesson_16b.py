@@ -1,7 +1,5 @@
 """Lesson 16b, ring attention: a picture of causal work, its exercises."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from course.arrays import numbers

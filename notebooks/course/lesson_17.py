@@ -1,7 +1,5 @@
 """Lesson 17, experts: what routers choose while they learn, its exercises."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

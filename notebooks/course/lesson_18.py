@@ -1,7 +1,5 @@
 """Lesson 18, a real model without a card: its exercises."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

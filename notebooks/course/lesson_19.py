@@ -1,7 +1,5 @@
 """Lesson 19, choosing a layout: its exercises."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 The answer is a file; nothing is started and no other host is asked.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

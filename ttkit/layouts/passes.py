@@ -27,8 +27,6 @@ from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import HEAD, Parameter
 from ttkit.train.parallel.distributed import mean_over_replicas
 
-# The name of a part begins with "embedding", "block", "head", "numbers" (of the tokens, which both
-# ends use), or "stage" (what only a stage without the head has).
 # A tensor counts under the part that makes it. Only these have owners of their own: the block's
 # input, its output, and a gradient of earlier micro-batches with what is added to it.
 INPUT, OUTPUT, LATER = "block input", "head input", " later"
@@ -46,6 +44,7 @@ def is_repeated(part: str) -> bool:
 def is_on(layout: Layout, ends: Ends) -> Callable[[str], bool]:
     """Return a test of parts: a stage with those ends runs it, or has what it makes in memory."""
     embeds, has_head = ends
+    # A part's name begins with a key: "stage" is of stages without the head, "numbers" of tokens.
     on = {"embedding": embeds, "block": True, "head": has_head, "stage": not has_head}
     on["numbers"] = has_head or (embeds and layout.tp > 1)
     without: tuple[str, ...] = (LATER, "scale") if layout.micro_batches == 1 else ()

@@ -209,17 +209,13 @@ class Tensor:
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """The product over the last two dimensions; a leading dimension of `other` may be 1."""
-        x, y = self.full(), other.full()
-
-        def backward(grad: Value) -> list[Value | None]:
-            dx = dy = None
-            if self._requires_grad:
-                dx = back_to(self, ttnn.matmul(grad, y, transpose_b=True))
-            if other._requires_grad:
-                dy = back_to(other, ttnn.matmul(x, grad, transpose_a=True))
-            return [dx, dy]
-
-        return recorded("matmul", x @ y, [self, other], backward)
+        return self._with(
+            "matmul",
+            other,
+            operator.matmul,
+            lambda g, x, y: ttnn.matmul(g, y, transpose_b=True),
+            lambda g, x, y: ttnn.matmul(x, g, transpose_a=True),
+        )
 
     def __repr__(self) -> str:
         made = f", made by {self._node.name}" if self._node else ""
