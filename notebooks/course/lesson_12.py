@@ -1,125 +1,163 @@
-"""Lesson 12, pipeline parallel: its exercises about schedules."""
+"""Lesson 12, sharded data parallel: its exercises."""
 
 from typing import Any
 
+import numpy as np
+
+from course.arrays import numbers
+from ttkit import backend
+from ttkit.backend import from_numpy
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import Challenge, Exercise
-from ttkit.plans import Schedule, interleaved, one_f_one_b
-from ttkit.visualize.widgets.builder import ScheduleEditor
+from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
-STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 12.room
-FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
-BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
-
-
-# ---------------------------------------------------------------- 12.bubble
-def _waits(stages: int, micro_batches: int, chunks: int) -> float:
-    """Return which part of the time a pipeline waits, from its timetable."""
-    size = stages, micro_batches
-    schedule = interleaved(*size, chunks) if chunks > 1 else one_f_one_b(*size)
-    return float(schedule.timeline().bubble_fraction)
+# ---------------------------------------------------------------- 12.step
+SHAPE = (256, 512)  # The weight on a chip has this shape.
+RATE = 0.1
 
 
-def _of_the_work(*case: int) -> float:
-    return _waits(*case) / (1 - _waits(*case))
+def _axis(mesh) -> int:
+    """Return the data-parallel mesh axis: axis 1 of a mesh with one row, otherwise axis 0."""
+    return 1 if mesh.shape[0] == 1 else 0
+
+
+def _given(rows: int, columns: int) -> list:
+    """Return the weight, replicated along the axis, and a different gradient for each chip."""
+    places = (1, 1) if rows == 1 else (1, columns)
+    grads = numbers(rows, columns, *SHAPE) / 8
+    return [(numbers(*places, *SHAPE), None), (grads, None)]
+
+
+def _step(answer, mesh, w: np.ndarray, grads: np.ndarray):
+    """Call an answer with tensors, the axis, and an optimizer that looks at its shard's size."""
+    ttnn, n = backend.load(), mesh.shape[_axis(mesh)]
+    moments = 8 * SHAPE[0] * SHAPE[1]  # AdamW keeps two float32 moments for each weight.
+
+    def update(w, grad):
+        if (nbytes := 8 * w.logical_volume()) * n != moments:
+            keeps = f"update was given {list(w.shape)}, so it keeps {nbytes:,} bytes of moments"
+            raise CheckFailed(f"{keeps} on each chip; the budget is {moments // n:,}, 1/{n} of all")
+        return ttnn.subtract(w, ttnn.multiply(grad, RATE))
+
+    each = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
+    how: Any = {"device": mesh, "layout": ttnn.TILE_LAYOUT}
+    how["mesh_mapper"] = ttnn.create_mesh_mapper(mesh, each)
+    whole = np.broadcast_to(w, grads.shape).copy()
+    return answer(from_numpy(whole, **how), from_numpy(grads, **how), _axis(mesh), update)
+
+
+def _enough(mesh, w: np.ndarray, grads: np.ndarray) -> int:
+    """Return the bytes over links of one all-reduce of the gradients."""
+    n = mesh.shape[_axis(mesh)]
+    return int(2 * (n - 1) * grads.nbytes // n)
+
+
+def _chips(mesh, *values: np.ndarray) -> list[np.ndarray]:
+    """Return what each chip holds of a weight and its gradients after an update."""
+    w, grad = (np.broadcast_to(each, (*mesh.shape, *SHAPE)) for each in values)
+    new = w - np.float32(RATE) * grad
+    return [new[at][None, None] for at in np.ndindex(*mesh.shape)]
+
+
+def _taken(factor, along=_axis):
+    """Return an update by the mean of gradients times a factor, over the chips along an axis.
+
+    Args:
+        factor: a function from the mesh to the factor.
+    """
+    return lambda mesh, w, grads: _chips(
+        mesh, w, factor(mesh) * grads.mean(along(mesh), keepdims=True)
+    )
+
+
+def _along(mesh) -> int:
+    return int(mesh.shape[_axis(mesh)])
 
 
 Exercise(
-    "12.bubble",
-    asks="bubble(stages, micro_batches, chunks)",
-    reference=_waits,
-    cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
+    "12.step",
+    asks="zero1_step(w, grad, axis, update)",
+    reference=_taken(lambda mesh: 1),
+    cases=OnMeshes([(1, 8), (2, 4)], _given, fabric=True, call=_step),
     mistakes={
-        "that is idle time over work; give idle time over the whole time": _of_the_work,
-        "give a fraction, not a percentage": lambda *case: 100 * _waits(*case),
-        "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
-            stages, micro_batches, 1
+        "that is the old weight; return the one that update returns": _taken(lambda mesh: 0),
+        "the weight moved by the sum of the gradients, not their mean": _taken(_along),
+        "the gradient is too small: it was divided twice": _taken(lambda mesh: 1 / _along(mesh)),
+        "the sum is divided by all {n} chips; only those along the axis were added": _taken(
+            lambda mesh: _along(mesh) / mesh.get_num_devices()
         ),
+        "no chip has the whole weight: all_gather is missing": lambda mesh, w, grads: [
+            np.split(new, _along(mesh), 2)[at[_axis(mesh)]]
+            for new, at in zip(_taken(lambda mesh: 1)(mesh, w, grads), np.ndindex(*mesh.shape))
+        ],
     },
-    praise="the formula gives what the timetables of seven pipelines show",
+    budget=Budget(link_bytes=_enough),
+    rtol=1e-4,
+    praise="the weights of one device, no more bytes than an all-reduce, 1/n of the moments",
     hints=[
-        "A stage works for micro_batches slots. For how many slots does it wait while the "
-        "pipeline fills, and while it empties?",
-        "Chunks cut each slot into pieces: a stage works for chunks x micro_batches short slots. "
-        "How long, in short slots, does it wait now?",
-        "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
+        "Which part of the mean gradient can this chip own, if the all-reduce stops halfway?",
+        "reduce_scatter adds the gradients and gives each chip a part. Which part of w belongs to "
+        "it?",
+        "ttnn.mesh_partition cuts w in the same way and sends nothing. The mean is the sum divided "
+        "by w.device().shape[axis].",
+        "reduce_scatter, multiply, mesh_partition, update, all_gather: all along "
+        "cluster_axis=axis.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 12.room
-def _schedule(answer) -> Schedule:
-    """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
-    found = getattr(answer, "schedule", answer)
-    if not isinstance(found, Schedule):
-        return Schedule("yours", STAGES, MICRO_BATCHES, found)
-    if (found.stages, found.micro_batches) != (STAGES, MICRO_BATCHES):
-        asked = f"{STAGES} stages and {MICRO_BATCHES} micro-batches are asked for"
-        raise CheckFailed(f"{asked}; yours has {found.stages} and {found.micro_batches}")
-    return found
+# ---------------------------------------------------------------- 12.smallest
+# A parameter takes these bytes: weight, gradient, AdamW's state.
+BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
 
 
-def _bubble(answer) -> tuple[float, str]:
-    schedule = _schedule(answer)
-    if full := ScheduleEditor(schedule, ROOM).problem:
-        raise CheckFailed(full)
-    held = ", ".join(f"{most:g}" for most in schedule.peak_activations())
-    return schedule.timeline().bubble_fraction, f"{schedule.name}: the stages hold {held}"
+def _stages(parameters: int, groups: int, parts: int, precision: str, room: float) -> list[int]:
+    """Return the ZeRO stages that fit."""
+    fits = []
+    for stage in range(4):
+        cuts = [groups if stage >= at else 1 for at in (3, 2, 1)]
+        each = sum(size / cut for size, cut in zip(BYTES[precision], cuts))
+        if parameters / parts * each <= room:
+            fits.append(stage)
+    return fits
 
 
-# Stage 0 waits for four slots before I0. F5 can start after W2, its eleventh action; then I5 comes
-# six slots after F5's end. So no schedule of this kind takes fewer than 24 slots.
-HALVES = (
-    "F0 F1 F2 I0 W0 F3 I1 I2 W1 F4 W2 F5 I3 W3 I4 W4 I5 W5",
-    "F0 F1 F2 I0 W0 I1 I2 F3 W1 W2 F4 F5 I3 W3 I4 W4 I5 W5",
-    "F0 F1 F2 I0 W0 I1 I2 W1 W2 F3 F4 I3 F5 I4 W3 I5 W4 W5",
-    "F0 I0 F1 F2 I1 I2 W0 W1 W2 F3 I3 W3 F4 I4 F5 I5 W4 W5",
-)
-
-Challenge(
-    "12.room",
-    asks=f"{STAGES} stages, {MICRO_BATCHES} micro-batches, room for {ROOM}: the smallest bubble",
-    score=_bubble,
-    unit="{:.1%} bubble",
-    reference=lambda: HALVES,
-)
-
-
-# ---------------------------------------------------------------- 12.repair
-def _repaired(answer) -> Schedule:
-    if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
-        raise CheckFailed("answer with a pair: the number of the stage, and its list of actions")
-    stage, row = answer
-    if stage not in range(len(BROKEN)):
-        raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")
-    rows: Any = [*BROKEN[:stage], row, *BROKEN[stage + 1 :]]
-    return Schedule("yours", 3, 4, rows)
-
-
-def _worse(schedule: Schedule) -> str:
-    """Return how a schedule is worse than 1F1B; "" if it is not."""
-    good = one_f_one_b(3, 4)
-    if problem := ScheduleEditor(schedule).problem:
-        return problem
-    both = zip(schedule.peak_activations(), good.peak_activations())
-    for stage, (held, room) in enumerate(both):
-        if held > room:
-            return f"stage {stage} holds {held:g}; there is room for {room:g}"
-    bubble, most = (each.timeline().bubble_fraction for each in (schedule, good))
-    if bubble <= most + 1e-9:
-        return ""
-    return f"it is right, but the bubble is {bubble:.1%} of the time; the limit is {most:.1%}"
+def _smallest(*case) -> int | None:
+    return min(_stages(*case), default=None)
 
 
 Exercise(
-    "12.repair",
-    asks="the pair",
-    reads=_repaired,
-    rules=_worse,
-    praise="that was the faulty stage",
+    "12.smallest",
+    asks="smallest(parameters, groups, parts, precision, room)",
+    reference=_smallest,
+    cases=[
+        (7_500_000_000, 64, 1, "bfloat16", 32e9),
+        (8_030_261_248, 4, 8, "float32", 10e9),
+        (8_030_261_248, 4, 8, "float32", 11e9),
+        (1_000_000_000, 8, 1, "float32", 16e9),  # At 16 bytes a parameter, stage 0 fits exactly.
+        (70_000_000_000, 4, 8, "bfloat16", 12e9),
+        (1_000_000_000, 1, 8, "bfloat16", 1.5e9),
+    ],
+    mistakes={
+        "no stage fits, so the answer is None": lambda *case: None if _stages(*case) else 3,
+        "that one fits, but a smaller stage fits, too": lambda *case: max(
+            _stages(*case), default=None
+        ),
+        "tensor parallelism also cuts the model into {parts} parts": lambda p, g, t, *more: (
+            _smallest(p, g, 1, *more)
+        ),
+        "ZeRO divides over the {groups} replicas only": lambda p, g, t, *more: _smallest(
+            p, g * t, t, *more
+        ),
+        "a model that needs exactly `room` bytes fits": lambda p, g, t, precision, room: _smallest(
+            p, g, t, precision, room - 1
+        ),
+    },
+    praise="the smallest stage in 6 cases",
     hints=[
-        "Look at the boxes with a red rim: what does each stage wait for, and which one sends it?",
-        "How many forwards does the last stage do before B0? Does a stage follow it?",
-        "The last stage can do B0 right after F0. Write its whole list in this way.",
+        "What does tensor parallelism do to the weights, gradients and moments of a chip?",
+        "bytes_each(stage, n, precision) is for one parameter. Which number of chips is n?",
+        "for stage in range(4): does parameters / parts * bytes_each(stage, groups, precision) "
+        "fit?",
     ],
 )

@@ -1,209 +1,82 @@
-"""Lesson 14, train a small GPT: its folder, and its exercises."""
-
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+"""Lesson 14, hierarchical training: its exercises."""
 
 import numpy as np
 
-from course.common import changed, small_gpt
-from ttkit import backend
-from ttkit.backend import to_numpy
-from ttkit.errors import TTKitError
-from ttkit.lessons import CheckFailed, progress
-from ttkit.lessons.exercises import Exercise, Run
-from ttkit.lessons.folder import course
-from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
-from ttkit.train.config.settings import Settings
-from ttkit.train.context import open_layout
-
-_temporary = TemporaryDirectory()  # It is deleted when the kernel stops.
+from course.arrays import numbers, replicas
+from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 
-def lesson_folder(fresh: bool = False) -> None:
-    """Change to the lesson's folder, with its configuration, gpt.yaml.
-
-    A learner's checkpoints stay there until `fresh` is asked for. Where nobody learns, the folder
-    is always a fresh one.
-    """
-    kept = progress.file()
-    folder = Path(kept.parent if kept else _temporary.name, "lesson_14")
-    if fresh or not kept:
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(course() / "configs/training/small_gpt.yaml", folder / "gpt.yaml")
-    os.chdir(folder)
-
-
-# ---------------------------------------------------------------- 14.budget
-GIVEN = small_gpt(
-    mesh_shape=(1, 4),
-    enable_ddp=True,
-    batch_size=16,
-    num_blocks=2,
-    vocab_size=51,
-    max_sequence_length=64,
-    tokenizer_type="char",
-)
-MEMORY, TIME = 1 / 2, 3.5  # An answer may take these fractions of what the given settings take.
-
-
-def _takes(settings: Settings) -> tuple[int, float]:
-    """Return what settings take: bytes of a chip, microseconds of a step."""
-    plan = training_plan(settings)
-    return sum(plan.memory.values()), 1e6 * plan.step_time_s
-
-
-def _over(found: Settings, given: Settings) -> str:
-    """Return which rule changed settings break."""
-    same = replace(found, device_config=given.device_config)
-    parts = given.training_config.gradient_accumulation_steps
-    if changed(same, gradient_accumulation_steps=parts) != given:
-        return "only the mesh and the accumulation may change, but another key has changed"
-    largest, longest = _takes(given)
-    try:
-        nbytes, step_us = _takes(found)
-    except TTKitError as error:
-        return f"that cannot be run: {error}"
-    if nbytes > MEMORY * largest:
-        return f"{nbytes:,} bytes on each chip; the budget is {MEMORY * largest:,.0f}"
-    if step_us > TIME * longest:
-        slow = f"it fits, but a step takes {step_us:.0f} us, modelled"
-        return f"{slow}; the budget is {TIME * longest:.0f}"
-    return ""
-
-
-def _figures(found: Settings, given: Settings) -> str:
-    (nbytes, step_us), (largest, longest) = _takes(found), _takes(given)
-    times = f"{step_us:.0f} of {TIME * longest:.0f} us modelled"
-    return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
+def _gradients(hosts: int, chips: int) -> list:
+    rows = 32 * chips
+    return [(numbers(hosts, chips, rows, 32 * hosts), (1, 1, rows, 32 * hosts))]
 
 
 Exercise(
-    "14.budget",
-    asks="smaller(settings)",
-    cases=[(GIVEN,)],
-    rules=_over,
-    praise=_figures,
+    "14.two_level",
+    asks="two_level(mesh, gradients)",
+    reference=lambda mesh, gradients: replicas(mesh, gradients.mean((0, 1))),
+    cases=OnMeshes([(2, 4), (4, 2)], _gradients, fabric=True),
+    mistakes={
+        "it is the sum, {n} times the mean": lambda mesh, gradients: replicas(
+            mesh, gradients.sum((0, 1))
+        ),
+        "each host has its own mean: the all-reduce between the hosts is missing": (
+            lambda mesh, gradients: [each.mean(0) for each in gradients for _ in each]
+        ),
+        "it is {mesh.shape[0]} times the mean: the sum was divided by the chips of one host": (
+            lambda mesh, gradients: replicas(mesh, gradients.mean(1).sum(0))
+        ),
+    },
+    budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
+    rtol=1e-4,
+    praise="the mean on each of {n} devices, and each sum crosses the network once",
     hints=[
-        "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
-        "Accumulating makes the activations smaller. What remains is weights, gradients and the "
-        "optimizer's state: which kind of parallelism (lesson 10) cuts them?",
-        "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
-        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate over 4.",
+        "Which collective leaves each chip with one part of its host's sum?",
+        "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "
+        "along axis 0, and join them again.",
+        "reduce_scatter along axis 1, all_reduce along axis 0, all_gather along axis 1; then "
+        "multiply by 1 / mesh.get_num_devices().",
     ],
 )
 
 
-# ---------------------------------------------------------------- 14.loop
-ONE = small_gpt(num_heads=2, embedding_dim=32, vocab_size=32)
-REPLICAS = changed(ONE, mesh_shape=(1, 4), enable_ddp=True)
-STEPS = 3
-TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
-OPTIMIZERS: dict[str, Callable] = {
-    "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
-    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
-    "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
-}
+# ---------------------------------------------------------------- 14.bytes
+def _flat(ranks: int, nbytes: int) -> float:
+    """Return what leaves a host in one ring of so many ranks."""
+    return 2 * (ranks - 1) / ranks * nbytes
 
 
-@contextmanager
-def _mesh(settings: Settings) -> Iterator:
-    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
-    context = AutoContext.get_instance()
-    if context.is_device_open():
-        raise CheckFailed("the check opens a mesh of its own: call trainer.close() first")
-    try:
-        yield open_layout(settings)
-    finally:
-        context.close_device()
-
-
-def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
-    """Return the weights of each replica after each step, [steps, 4, weights]."""
-    after = []
-    with _mesh(settings) as layout:
-        model = create_model(ONE.transformer_config, layout)
-        model.init_weights(12)
-        parameters = model.parameters()
-        changes = OPTIMIZERS[optimizer](parameters)
-        for x, y in TOKENS:
-            step(model, changes, layout.tokens(x), layout.tokens(y))
-            after.append(np.hstack([_flat(each.get_value()) for each in parameters.values()]))
-    weights = np.array(after)
-    return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
-
-
-def _flat(tensor) -> np.ndarray:
-    """Return the numbers of each shard, in a row for each."""
-    return np.vstack([to_numpy(each).ravel() for each in backend.load().get_device_tensors(tensor)])
-
-
-class _Loops:
-    """Three steps on four replicas, with each optimizer."""
-
-    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
-        """Yield each run."""
-        for name in OPTIMIZERS:
-            where = f"with {name}, the weights, as [step, replica, number]:"
-            yield Run((name,), _trained(answer, name), where)
-
-
-def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
-    """Return a step, with `times` the gradient, or with a call left out."""
-
-    def step(model, optimizer, x, y):
-        if clears:
-            optimizer.zero_grad()
-        loss = model.loss(model(x), y)
-        (loss * times).backward()
-        if moves:
-            optimizer.step()
-        return loss
-
-    return step
-
-
-def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
-    """Return what such a step makes of the weights on one device."""
-    return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
+def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
+    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
+    return np.array([chips, 1]) * _flat(ranks, nbytes)
 
 
 Exercise(
-    "14.loop",
-    asks="step(model, optimizer, x, y)",
-    reference=_on_one(),
-    cases=_Loops(),
+    "14.bytes",
+    asks="leaving_a_host(hosts, chips, nbytes)",
+    reference=_leaves,
+    cases=[(2, 4, 4096), (4, 8, 1 << 20), (3, 2, 600), (8, 32, 64)],
     mistakes={
-        "no weight has changed: is optimizer.step() missing, or is zero_grad() between "
-        "backward() and optimizer.step()?": _on_one(moves=False),
-        "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
-        "late": _on_one(clears=False),
-        "the gradients of earlier steps were added, and those of the replicas were not averaged": (
-            lambda optimizer: _trained(_step(clears=False), optimizer)
+        "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
+            lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
         ),
-        "the replicas are different models: their gradients were not averaged": (
-            lambda optimizer: _trained(_step(), optimizer)
-        ),
-        "the gradient is 4 times too large: the sum over four replicas is not their mean": (
-            _on_one(4)
-        ),
-        "the gradient is 4 times too small: synchronize_gradients already divides by four": (
-            _on_one(1 / 4)
-        ),
-        "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
+        "the first number is that of a flat ring over all chips": lambda h, c, nbytes: [
+            _flat(h * c, nbytes),
+            _leaves(h, c, nbytes)[1],
+        ],
+        "the second number is that of a flat ring over all chips": lambda h, c, nbytes: [
+            _leaves(h, c, nbytes)[0],
+            _flat(h * c, nbytes),
+        ],
     },
-    rtol=1e-3,
-    praise="after each of 3 steps the four replicas equal the one-device model",
+    praise="with two levels a host sends 1/{chips} of the bytes",
     hints=[
-        "What happens to the gradients of step 1 when step 2 calls backward()?",
-        "Each replica has the gradient of its own windows. Which call of lesson 08 takes their "
-        "mean?",
-        "optimizer.zero_grad() comes before backward(); "
-        "synchronize_gradients(model.parameters()) between backward() and optimizer.step().",
+        "How many chips of a host send in the all-reduce between the hosts? How large is the array "
+        "of each of them?",
+        "Each chip is in a ring over the hosts. Its array has nbytes, or nbytes / chips after the "
+        "reduce-scatter.",
+        "each = 2 * (hosts - 1) / hosts * nbytes. Each chip of the host sends this much; after a "
+        "reduce-scatter, all of them together do.",
     ],
 )

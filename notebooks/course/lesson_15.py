@@ -1,163 +1,209 @@
-"""Lesson 15, sharded data parallel: its exercises."""
+"""Lesson 15, train a small GPT: its folder, and its exercises."""
 
-from typing import Any
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from course.arrays import numbers
+from course.common import changed, small_gpt
 from ttkit import backend
-from ttkit.backend import from_numpy
-from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes
+from ttkit.backend import to_numpy
+from ttkit.errors import TTKitError
+from ttkit.lessons import CheckFailed, progress
+from ttkit.lessons.exercises import Exercise, Run
+from ttkit.lessons.folder import course
+from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
+from ttkit.train.config.settings import Settings
+from ttkit.train.context import open_layout
 
-# ---------------------------------------------------------------- 15.step
-SHAPE = (256, 512)  # The weight on a chip has this shape.
-RATE = 0.1
-
-
-def _axis(mesh) -> int:
-    """Return the data-parallel mesh axis: axis 1 of a mesh with one row, otherwise axis 0."""
-    return 1 if mesh.shape[0] == 1 else 0
+_temporary = TemporaryDirectory()  # It is deleted when the kernel stops.
 
 
-def _given(rows: int, columns: int) -> list:
-    """Return the weight, replicated along the axis, and a different gradient for each chip."""
-    places = (1, 1) if rows == 1 else (1, columns)
-    grads = numbers(rows, columns, *SHAPE) / 8
-    return [(numbers(*places, *SHAPE), None), (grads, None)]
+def lesson_folder(fresh: bool = False) -> None:
+    """Change to the lesson's folder, with its configuration, gpt.yaml.
 
-
-def _step(answer, mesh, w: np.ndarray, grads: np.ndarray):
-    """Call an answer with tensors, the axis, and an optimizer that looks at its shard's size."""
-    ttnn, n = backend.load(), mesh.shape[_axis(mesh)]
-    moments = 8 * SHAPE[0] * SHAPE[1]  # AdamW keeps two float32 moments for each weight.
-
-    def update(w, grad):
-        if (nbytes := 8 * w.logical_volume()) * n != moments:
-            keeps = f"update was given {list(w.shape)}, so it keeps {nbytes:,} bytes of moments"
-            raise CheckFailed(f"{keeps} on each chip; the budget is {moments // n:,}, 1/{n} of all")
-        return ttnn.subtract(w, ttnn.multiply(grad, RATE))
-
-    each = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
-    how: Any = {"device": mesh, "layout": ttnn.TILE_LAYOUT}
-    how["mesh_mapper"] = ttnn.create_mesh_mapper(mesh, each)
-    whole = np.broadcast_to(w, grads.shape).copy()
-    return answer(from_numpy(whole, **how), from_numpy(grads, **how), _axis(mesh), update)
-
-
-def _enough(mesh, w: np.ndarray, grads: np.ndarray) -> int:
-    """Return the bytes over links of one all-reduce of the gradients."""
-    n = mesh.shape[_axis(mesh)]
-    return int(2 * (n - 1) * grads.nbytes // n)
-
-
-def _chips(mesh, *values: np.ndarray) -> list[np.ndarray]:
-    """Return what each chip holds of a weight and its gradients after an update."""
-    w, grad = (np.broadcast_to(each, (*mesh.shape, *SHAPE)) for each in values)
-    new = w - np.float32(RATE) * grad
-    return [new[at][None, None] for at in np.ndindex(*mesh.shape)]
-
-
-def _taken(factor, along=_axis):
-    """Return an update by the mean of gradients times a factor, over the chips along an axis.
-
-    Args:
-        factor: a function from the mesh to the factor.
+    A learner's checkpoints stay there until `fresh` is asked for. Where nobody learns, the folder
+    is always a fresh one.
     """
-    return lambda mesh, w, grads: _chips(
-        mesh, w, factor(mesh) * grads.mean(along(mesh), keepdims=True)
-    )
+    kept = progress.file()
+    folder = Path(kept.parent if kept else _temporary.name, "lesson_15")
+    if fresh or not kept:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(course() / "configs/training/small_gpt.yaml", folder / "gpt.yaml")
+    os.chdir(folder)
 
 
-def _along(mesh) -> int:
-    return int(mesh.shape[_axis(mesh)])
+# ---------------------------------------------------------------- 15.budget
+GIVEN = small_gpt(
+    mesh_shape=(1, 4),
+    enable_ddp=True,
+    batch_size=16,
+    num_blocks=2,
+    vocab_size=51,
+    max_sequence_length=64,
+    tokenizer_type="char",
+)
+MEMORY, TIME = 1 / 2, 3.5  # An answer may take these fractions of what the given settings take.
+
+
+def _takes(settings: Settings) -> tuple[int, float]:
+    """Return what settings take: bytes of a chip, microseconds of a step."""
+    plan = training_plan(settings)
+    return sum(plan.memory.values()), 1e6 * plan.step_time_s
+
+
+def _over(found: Settings, given: Settings) -> str:
+    """Return which rule changed settings break."""
+    same = replace(found, device_config=given.device_config)
+    parts = given.training_config.gradient_accumulation_steps
+    if changed(same, gradient_accumulation_steps=parts) != given:
+        return "only the mesh and the accumulation may change, but another key has changed"
+    largest, longest = _takes(given)
+    try:
+        nbytes, step_us = _takes(found)
+    except TTKitError as error:
+        return f"that cannot be run: {error}"
+    if nbytes > MEMORY * largest:
+        return f"{nbytes:,} bytes on each chip; the budget is {MEMORY * largest:,.0f}"
+    if step_us > TIME * longest:
+        slow = f"it fits, but a step takes {step_us:.0f} us, modelled"
+        return f"{slow}; the budget is {TIME * longest:.0f}"
+    return ""
+
+
+def _figures(found: Settings, given: Settings) -> str:
+    (nbytes, step_us), (largest, longest) = _takes(found), _takes(given)
+    times = f"{step_us:.0f} of {TIME * longest:.0f} us modelled"
+    return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
 
 
 Exercise(
-    "15.step",
-    asks="zero1_step(w, grad, axis, update)",
-    reference=_taken(lambda mesh: 1),
-    cases=OnMeshes([(1, 8), (2, 4)], _given, fabric=True, call=_step),
-    mistakes={
-        "that is the old weight; return the one that update returns": _taken(lambda mesh: 0),
-        "the weight moved by the sum of the gradients, not their mean": _taken(_along),
-        "the gradient is too small: it was divided twice": _taken(lambda mesh: 1 / _along(mesh)),
-        "the sum is divided by all {n} chips; only those along the axis were added": _taken(
-            lambda mesh: _along(mesh) / mesh.get_num_devices()
-        ),
-        "no chip has the whole weight: all_gather is missing": lambda mesh, w, grads: [
-            np.split(new, _along(mesh), 2)[at[_axis(mesh)]]
-            for new, at in zip(_taken(lambda mesh: 1)(mesh, w, grads), np.ndindex(*mesh.shape))
-        ],
-    },
-    budget=Budget(link_bytes=_enough),
-    rtol=1e-4,
-    praise="the weights of one device, no more bytes than an all-reduce, 1/n of the moments",
+    "15.budget",
+    asks="smaller(settings)",
+    cases=[(GIVEN,)],
+    rules=_over,
+    praise=_figures,
     hints=[
-        "Which part of the mean gradient can this chip own, if the all-reduce stops halfway?",
-        "reduce_scatter adds the gradients and gives each chip a part. Which part of w belongs to "
-        "it?",
-        "ttnn.mesh_partition cuts w in the same way and sends nothing. The mean is the sum divided "
-        "by w.device().shape[axis].",
-        "reduce_scatter, multiply, mesh_partition, update, all_gather: all along "
-        "cluster_axis=axis.",
+        "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
+        "Accumulating makes the activations smaller. What remains is weights, gradients and the "
+        "optimizer's state: which kind of parallelism (lesson 10) cuts them?",
+        "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
+        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate over 4.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 15.smallest
-# A parameter takes these bytes: weight, gradient, AdamW's state.
-BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
+# ---------------------------------------------------------------- 15.loop
+ONE = small_gpt(num_heads=2, embedding_dim=32, vocab_size=32)
+REPLICAS = changed(ONE, mesh_shape=(1, 4), enable_ddp=True)
+STEPS = 3
+TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
+OPTIMIZERS: dict[str, Callable] = {
+    "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
+    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
+    "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
+}
 
 
-def _stages(parameters: int, groups: int, parts: int, precision: str, room: float) -> list[int]:
-    """Return the ZeRO stages that fit."""
-    fits = []
-    for stage in range(4):
-        cuts = [groups if stage >= at else 1 for at in (3, 2, 1)]
-        each = sum(size / cut for size, cut in zip(BYTES[precision], cuts))
-        if parameters / parts * each <= room:
-            fits.append(stage)
-    return fits
+@contextmanager
+def _mesh(settings: Settings) -> Iterator:
+    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
+    context = AutoContext.get_instance()
+    if context.is_device_open():
+        raise CheckFailed("the check opens a mesh of its own: call trainer.close() first")
+    try:
+        yield open_layout(settings)
+    finally:
+        context.close_device()
 
 
-def _smallest(*case) -> int | None:
-    return min(_stages(*case), default=None)
+def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
+    """Return the weights of each replica after each step, [steps, 4, weights]."""
+    after = []
+    with _mesh(settings) as layout:
+        model = create_model(ONE.transformer_config, layout)
+        model.init_weights(12)
+        parameters = model.parameters()
+        changes = OPTIMIZERS[optimizer](parameters)
+        for x, y in TOKENS:
+            step(model, changes, layout.tokens(x), layout.tokens(y))
+            after.append(np.hstack([_flat(each.get_value()) for each in parameters.values()]))
+    weights = np.array(after)
+    return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
+
+
+def _flat(tensor) -> np.ndarray:
+    """Return the numbers of each shard, in a row for each."""
+    return np.vstack([to_numpy(each).ravel() for each in backend.load().get_device_tensors(tensor)])
+
+
+class _Loops:
+    """Three steps on four replicas, with each optimizer."""
+
+    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
+        """Yield each run."""
+        for name in OPTIMIZERS:
+            where = f"with {name}, the weights, as [step, replica, number]:"
+            yield Run((name,), _trained(answer, name), where)
+
+
+def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
+    """Return a step, with `times` the gradient, or with a call left out."""
+
+    def step(model, optimizer, x, y):
+        if clears:
+            optimizer.zero_grad()
+        loss = model.loss(model(x), y)
+        (loss * times).backward()
+        if moves:
+            optimizer.step()
+        return loss
+
+    return step
+
+
+def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
+    """Return what such a step makes of the weights on one device."""
+    return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
 
 
 Exercise(
-    "15.smallest",
-    asks="smallest(parameters, groups, parts, precision, room)",
-    reference=_smallest,
-    cases=[
-        (7_500_000_000, 64, 1, "bfloat16", 32e9),
-        (8_030_261_248, 4, 8, "float32", 10e9),
-        (8_030_261_248, 4, 8, "float32", 11e9),
-        (1_000_000_000, 8, 1, "float32", 16e9),  # At 16 bytes a parameter, stage 0 fits exactly.
-        (70_000_000_000, 4, 8, "bfloat16", 12e9),
-        (1_000_000_000, 1, 8, "bfloat16", 1.5e9),
-    ],
+    "15.loop",
+    asks="step(model, optimizer, x, y)",
+    reference=_on_one(),
+    cases=_Loops(),
     mistakes={
-        "no stage fits, so the answer is None": lambda *case: None if _stages(*case) else 3,
-        "that one fits, but a smaller stage fits, too": lambda *case: max(
-            _stages(*case), default=None
+        "no weight has changed: is optimizer.step() missing, or is zero_grad() between "
+        "backward() and optimizer.step()?": _on_one(moves=False),
+        "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
+        "late": _on_one(clears=False),
+        "the gradients of earlier steps were added, and those of the replicas were not averaged": (
+            lambda optimizer: _trained(_step(clears=False), optimizer)
         ),
-        "tensor parallelism also cuts the model into {parts} parts": lambda p, g, t, *more: (
-            _smallest(p, g, 1, *more)
+        "the replicas are different models: their gradients were not averaged": (
+            lambda optimizer: _trained(_step(), optimizer)
         ),
-        "ZeRO divides over the {groups} replicas only": lambda p, g, t, *more: _smallest(
-            p, g * t, t, *more
+        "the gradient is 4 times too large: the sum over four replicas is not their mean": (
+            _on_one(4)
         ),
-        "a model that needs exactly `room` bytes fits": lambda p, g, t, precision, room: _smallest(
-            p, g, t, precision, room - 1
+        "the gradient is 4 times too small: synchronize_gradients already divides by four": (
+            _on_one(1 / 4)
         ),
+        "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
     },
-    praise="the smallest stage in 6 cases",
+    rtol=1e-3,
+    praise="after each of 3 steps the four replicas equal the one-device model",
     hints=[
-        "What does tensor parallelism do to the weights, gradients and moments of a chip?",
-        "bytes_each(stage, n, precision) is for one parameter. Which number of chips is n?",
-        "for stage in range(4): does parameters / parts * bytes_each(stage, groups, precision) "
-        "fit?",
+        "What happens to the gradients of step 1 when step 2 calls backward()?",
+        "Each replica has the gradient of its own windows. Which call of lesson 08 takes their "
+        "mean?",
+        "optimizer.zero_grad() comes before backward(); "
+        "synchronize_gradients(model.parameters()) between backward() and optimizer.step().",
     ],
 )

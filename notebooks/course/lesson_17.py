@@ -1,153 +1,144 @@
-"""Lesson 17, experts: what routers choose while they learn, its exercises."""
-
-import itertools
-from collections import Counter
+"""Lesson 17, ring attention: a picture of causal work, its exercises."""
 
 import numpy as np
 
+from course.arrays import numbers
 from ttkit.lessons.exercises import Exercise
-from ttkit.plans import Topology, topology
-from ttkit.sim.tape import tape
-from ttkit.train import Trainer
+from ttkit.train.config.layout import zigzag
+from ttkit.visualize.charts import Chart, entitle
 
 
-def choices_of(settings, steps: int) -> np.ndarray:
-    """Train on one chip; return how many of 100 tokens choose each expert, [steps, experts], in the
-    second of two blocks.
+class CausalWork(Chart):
+    """Which chunks of keys the queries of each chip need.
+
+    Args:
+        chips: each has two chunks.
+        order: "plain" or "zig-zag".
+
+    Example:
+        >>> CausalWork(2)
+        plain order, 2 chips: the busiest computes 75 % of the scores
+          chips 0 to 1 compute 25 %, 75 %
+        >>> CausalWork(2, "zig-zag")
+        zig-zag order, 2 chips: the busiest computes 50 % of the scores
+          chips 0 to 1 compute 50 %, 50 %
     """
-    with tape(keeps={"topk"}) as calls, Trainer(settings) as trainer:
-        trainer.fit(steps, show=False)
-    seen = []
-    for event in calls.events:  # A router's choice is a top-k.
-        if event.name == "topk" and event.returned:
-            chosen = next(event.results[1].shards())[:, 0].astype(int)
-            seen.append(np.eye(event.operands[0].shape[-1])[chosen].sum(2).mean((0, 1)))
-    return 100 * np.array(seen[1::2])
+
+    height = 4.0
+
+    def __init__(self, chips: int = 8, order: str = "plain"):
+        self.chips, chunks = chips, 2 * chips
+        self.order = zigzag(chunks, chips) if order == "zig-zag" else np.arange(chunks)
+        # A chunk of queries needs all keys of earlier chunks and half of those of its own.
+        work = (2 * self.order + 1).reshape(chips, 2).sum(1)
+        self.percent = 100 * work / work.sum()
+        busiest = f"the busiest computes {self.percent.max():.3g} % of the scores"
+        self.title = f"{order} order, {chips} chips: {busiest}"
+
+    def __repr__(self) -> str:
+        texts = ", ".join(f"{each:.3g} %" for each in self.percent)
+        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {texts}"
+
+    def draw(self, ax) -> None:
+        """Draw a row for each chunk of queries and a column for each of keys."""
+        keys, queries = self.order, self.order[:, None]
+        ax.imshow((keys < queries) + 0.5 * (keys == queries), cmap="Blues", vmin=0, vmax=1.3)
+        chips = range(self.chips)
+        for edge in chips[1:]:  # Between the chunks of two chips.
+            ax.axhline(2 * edge - 0.5, color="white")
+            ax.axvline(2 * edge - 0.5, color="white")
+        middles = [2 * chip + 0.5 for chip in chips]
+        ax.set_yticks(middles, [f"chip {chip}" for chip in chips])
+        ax.set_xticks(middles, chips)
+        ax.set_xlabel("keys of chip")
+        entitle(ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: half")
 
 
-# ---------------------------------------------------------------- 17.positions
-def _positions(tokens: list[int], capacity: int) -> list[int]:
-    turns = [tokens[:i].count(expert) for i, expert in enumerate(tokens)]
-    return [turn if turn < capacity else -1 for turn in turns]
+# ---------------------------------------------------------------- 17.balanced
+def _uneven(order, length: int, chips: int) -> str:
+    """Return which rule an order of positions breaks."""
+    found = np.ravel(order)
+    if missing := sorted(set(range(length)).difference(found.tolist())):
+        return f"position {missing[0]} is missing; each belongs to one chip"
+    if found.size != length:
+        return f"expected {length} positions, got {found.size}"
+    work = (found.reshape(chips, -1) + 1).sum(1)  # The query at position p sees p + 1 keys.
+    most, least = int(work.argmax()), int(work.argmin())
+    if work[most] == work[least]:
+        return ""
+    return (
+        f"chip {most} computes {work[most]} scores and chip {least} only {work[least]}; "
+        f"all wait for the slowest, and the limit per chip is {work.sum() // chips}"
+    )
 
-
-_DRAWN = np.random.default_rng(17).integers(0, 5, (3, 40)).tolist()
 
 Exercise(
-    "17.positions",
-    asks="positions(experts_of_tokens, capacity)",
-    reference=_positions,
-    cases=[
-        ([2, 0, 2, 2, 1, 0, 2], 2),
-        ([1, 0], 3),
-        ([], 2),
-        ([9, 200, 9], 1),
-        *zip(_DRAWN, (1, 6, 8)),
-    ],
-    reads=lambda places, *_: list(places),
-    mistakes={
-        "places count from 0": lambda tokens, capacity: [
-            place + (place >= 0) for place in _positions(tokens, capacity)
-        ],
-        "each expert has a queue of its own": lambda tokens, capacity: _positions(
-            [0] * len(tokens), capacity
-        ),
-        "a token that finds all {capacity} places taken gets -1": lambda tokens, capacity: (
-            _positions(tokens, len(tokens))
-        ),
-    },
-    praise="each token has its place in the queue, and late tokens get none",
+    "17.balanced",
+    asks="balanced(length, chips)",
+    cases=[(16, 2), (64, 4), (48, 3), (96, 8), (20, 1)],
+    rules=_uneven,
+    praise="in five cases no chip computes more scores than another",
     hints=[
-        "What must you know about the tokens before this one?",
-        "Count how many tokens each expert has had so far, full or not.",
-        "The place is that count, from 0, or -1 where the count has reached the capacity.",
+        "How many keys does position p see? Which positions see the most, and which the least?",
+        "Give each chip as many early positions as late ones.",
+        "np.arange(length).reshape(2 * chips, -1) makes chunks; chip i takes the chunks i and "
+        "2 * chips - 1 - i.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 17.place
-# The busiest pair may carry this part of what it carries with experts in the order of their
-# numbers.
-BUDGET = 0.7
-TOKEN_BYTES = 2 * 4096  # A token has Mixtral's width, in bfloat16.
+# ---------------------------------------------------------------- 17.merge
+Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
+UNLIKE = "you added exponentials of scores from which different maxima were subtracted"
 
 
-def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:
-    """Return how many tokens of each chip go to each of two experts a chip, [chips, experts].
-
-    One chip uses an expert most; two neighbours, far from it, use it together.
-    """
-    draw, ids = np.random.default_rng(seed), chips.chips
-    traffic = draw.integers(0, 30, (len(ids), 2 * len(ids)))
-    for expert in range(traffic.shape[1]):
-        pair, nearest = int(draw.integers(len(ids) - 1)), draw.random(len(ids))
-        far = [len(chips.route(chip, ids[pair])) for chip in ids] + nearest
-        size = int(draw.integers(150, 400))
-        traffic[int(far.argmax()), expert] += size
-        traffic[pair : pair + 2, expert] += 4 * size // 5
-    return traffic
+def _part(scores: np.ndarray, values: np.ndarray) -> Part:
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - top)
+    return powers @ values, top, powers.sum(-1, keepdims=True)
 
 
-def link_bytes(traffic, chips: Topology, placed) -> dict[tuple[int, int], int]:
-    """Return the bytes that the dispatch sends over each link: {(source, destination): bytes}.
-
-    Args:
-        traffic: tokens of each chip for each expert, [chips, experts].
-        chips: the topology; a token takes its `route`.
-        placed: the experts of each chip, in the order of `chips.chips`.
-    """
-    found = Counter[tuple[int, int]]()
-    for destination, own in zip(chips.chips, placed):
-        for source, row in zip(chips.chips, traffic):
-            for link in itertools.pairwise(chips.route(source, destination)):
-                found[link] += TOKEN_BYTES * sum(int(row[expert]) for expert in own)
-    return dict(found)
+def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Part:
+    """Return two parts of scores up to 8 times a height; a mask hides the second of some."""
+    scores, values = numbers(queries, 24) * np.float32(height), numbers(24, d)
+    # In query 0 the second part has far higher scores, in query 1 the first.
+    scores[0, :9] -= 16 * height
+    scores[1, 9:] -= 16 * height
+    one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
+    for array, empty in zip(two, (0, -np.inf, 0)):
+        array[hidden] = empty
+    return *one, *two
 
 
-def _busiest(traffic: np.ndarray, chips: Topology, dealt) -> tuple[tuple[int, int], int]:
-    return max(link_bytes(traffic, chips, dealt).items(), key=lambda item: item[1])
+def _merged(*parts: np.ndarray, shrinks: bool = True) -> Part:
+    out1, max1, sum1, out2, max2, sum2 = parts
+    new = np.maximum(max1, max2)
+    one, two = (np.exp(each - new) if shrinks else np.float32(1) for each in (max1, max2))
+    return out1 * one + out2 * two, new, sum1 * one + sum2 * two
 
-
-def _in_order(traffic: np.ndarray, chips: Topology) -> list[list[int]]:
-    return np.arange(traffic.shape[1]).reshape(len(chips.chips), -1).tolist()
-
-
-def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
-    """Return which rule a dealing of experts breaks."""
-    sizes, owners = [len(own) for own in dealt], Counter(int(e) for own in dealt for e in own)
-    if len(sizes) != len(chips.chips):
-        return f"you gave {len(sizes)} lists of experts for {len(chips.chips)} chips"
-    if wrong := sorted(e for e in range(traffic.shape[1]) if owners[e] != 1):
-        return f"expert {wrong[0]} is on {owners[wrong[0]]} chips, not on one"
-    if set(sizes) != {2}:
-        return f"the chips have {sizes} experts; each has memory for 2"
-    limit = BUDGET * _busiest(traffic, chips, _in_order(traffic, chips))[1]
-    (a, b), most = _busiest(traffic, chips, dealt)
-    if most <= limit:
-        return ""
-    return f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
-
-
-def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
-    part = (
-        _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
-    )
-    return f"the busiest pair carries {part:.0%} of its load with experts in numerical order"
-
-
-_ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]
 
 Exercise(
-    "17.place",
-    asks="deal(traffic, chips)",
-    cases=[(uneven_traffic(chips, seed), chips) for chips, seed in _ON],
-    rules=_broken,
-    praise=_part,
+    "17.merge",
+    asks="merge(out1, max1, sum1, out2, max2, sum2)",
+    reference=_merged,
+    cases=[
+        _parts(4, 8, 1),
+        _parts(6, 5, 120),  # Scores go up to 960, where exp overflows.
+        _parts(6, 5, 120, slice(2, 4)),
+        _parts(6, 5, 120, slice(None)),
+    ],
+    reads=lambda found, *_: tuple(map(np.asarray, found)),
+    mistakes={
+        UNLIKE: lambda *parts: _merged(*parts, shrinks=False),
+        "do not divide `out` by `sum` yet": lambda *parts: (
+            _merged(*parts)[0] / _merged(*parts)[2],
+            *_merged(*parts)[1:],
+        ),
+    },
+    praise="merged correctly, even for large scores",
     hints=[
-        "Equal work is not the goal. What does it cost to send a token to a distant chip?",
-        "Begin with any order. When does it help to exchange two experts?",
-        "Exchange each pair of experts in turn, and compute max(link_bytes(...).values()). Undo "
-        "the exchange if that is no improvement. Continue until no exchange helps.",
-        "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
+        "What would each part be if the other part's max had been subtracted from its scores?",
+        "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",
+        "Multiply both out and sum of each part by its factor; then add the two parts.",
     ],
 )

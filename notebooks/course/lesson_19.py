@@ -1,113 +1,52 @@
-"""Lesson 19, choosing a layout: its exercises."""
+"""Lesson 19, when it pays: its exercises."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
+from ttkit.lessons.exercises import Exercise
 
-from ttkit.layouts.search import plan_layouts
-from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import Challenge, Exercise
-from ttkit.lessons.folder import course
-
-
-# ---------------------------------------------------------------- 19.layout
-@functools.cache
-def _planned(headroom: float = 0.1):
-    """Return the plans of the capstone."""
-    return plan_layouts(
-        str(course() / "configs/models/llama70b.yaml"),
-        "galaxy_bh",
-        batch=8,
-        sequence=4096,
-        precision="bfloat16",
-        optimizer={"type": "AdamW", "master_weights": False},
-        headroom=headroom,
-        overlap=True,
-    )
-
-
-def _gains() -> dict[str, float]:
-    """Return how many times as fast the best layout's step would be without each limit."""
-    best = _planned().best
-    spent, total = best.times, best.times.total
-    # Without computing, the communication that hides behind it shows.
-    waits = {
-        "computing": spent.compute - spent.hidden,
-        "links": spent.communication,
-        "bubble": spent.bubble,
-    }
-    gains = {name: total / (total - wait) for name, wait in waits.items()}
-    return gains | {"memory": _planned(headroom=-1).best.tokens_per_s / best.tokens_per_s}
-
-
-def _broken(found: tuple[Any, str]) -> str:
-    """Return what is wrong with a layout, or with what binds."""
-    (mine, binding), plans = found, _planned()
-    if mine.refused:
-        return f"{mine.layout} cannot run: {mine.refused}"
-    if not plans.ties(mine):
-        return (
-            f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s; another one "
-            f"that fits is {plans.best.tokens_per_s / mine.tokens_per_s:.2f} times as fast"
-        )
-    gains = _gains()
-    if binding not in gains:
-        return f"what binds must be one of {', '.join(gains)}, not {binding!r}"
-    if gains[binding] == max(gains.values()):
-        return ""
-    return (
-        f"the limit is not {binding}: without it a step would be "
-        f"{gains[binding]:.2f} times as fast; without another one, faster still"
-    )
-
-
+# ---------------------------------------------------------------- 19.ring
 Exercise(
-    "19.layout",
-    asks="layout, what binds",
-    reads=lambda answer: (_planned().find(str(answer[0])), answer[1].strip().lower()),
-    rules=_broken,
-    praise=lambda found: f"{found[0].layout} is fastest, or ties with it; {found[1]} binds",
+    "19.ring",
+    asks="the number of tokens",
+    # 2 * 4 steps, each with an eighth of 2 bytes a weight, against 6 operations for each token.
+    reference=lambda: 1000,
+    mistakes={
+        "this is the break-even of a line": lambda: 1750,
+        "a bfloat16 has two bytes, not four": lambda: 2000,
+        "these are the tokens of all eight devices": lambda: 8000,
+    },
+    praise="four sevenths of the tokens that a line needs",
     hints=[
-        "Which call makes the table? `CASE` has its options.",
-        'ttkit.plan_layouts(LLAMA70B, "galaxy_bh", **CASE).best has .layout and .times.',
-        "times.total / (times.total - times.bubble) says how many times as fast a step without its "
-        "bubble would be. Do the same with times.communication and times.compute - times.hidden, "
-        "and compare with tokens_per_s of a plan with headroom=-1.",
+        "How many steps do the links of a ring take for an all-reduce? Lesson 05 has a table.",
+        "The links of this ring take 2 * 4 steps, each with an eighth of the gradients.",
+        "Set 2 * 4 / 8 * 2 / rate equal to 6 * tokens / speed.",
     ],
 )
 
 
-# ---------------------------------------------------------------- the challenges
-MODEL = str(course() / "configs/models/llama8b.yaml")
-MOST = 64
+# ---------------------------------------------------------------- 19.split
+def _replicas(chips: int, tokens: int, width: int) -> int:
+    """Return with how many replicas a chip sends least; both terms lack `8 * width / chips`."""
+    splits = [n for n in range(1, chips + 1) if chips % n == 0]
+    return min(splits, key=lambda n: 13 * width * n + 4 * tokens * chips / n)
 
 
-def _scored(figure: Callable, answer) -> tuple[float, str]:
-    """Return a figure of the planner for a batch and a layout."""
-    batch, layout = answer
-    if batch not in range(1, MOST + 1):
-        raise CheckFailed(f"the batch must be 1 to {MOST} sequences, not {batch!r}")
-    plans = plan_layouts(MODEL, "galaxy", batch=batch, overlap=True)
-    found = plans.find(str(layout))
-    if found.refused:
-        raise CheckFailed(f"{layout} cannot run: {found.refused}")
-    return figure(plans.figures_of(found)), f"batch {batch}, {layout}"
-
-
-Challenge(
-    "19.speed",
-    asks="Llama-8B on a Galaxy: the most tokens in a second",
-    score=functools.partial(_scored, lambda found: found["tokens_per_s"]),
-    unit="{:,.0f} tokens/s",
-    reference=lambda: (24, "DP8 TP4 ZeRO-3 SP recompute"),
-    higher=True,
-)
-Challenge(
-    "19.bytes",
-    asks="Llama-8B on a Galaxy: the fewest bytes that a chip sends for a token",
-    score=functools.partial(
-        _scored, lambda found: found["sent"] / found["step_s"] / found["tokens_per_s"]
-    ),
-    unit="{:,.0f} bytes",
-    reference=lambda: (1, "TP4 PP8 SP"),
+Exercise(
+    "19.split",
+    asks="replicas(chips, tokens, width)",
+    reference=_replicas,
+    cases=[(8, 2048, 4096), (32, 65536, 4096), (12, 8192, 1024)],
+    mistakes={
+        "these are the tensor-parallel ranks": lambda chips, *sizes: (
+            chips // _replicas(chips, *sizes)
+        ),
+        "a block adds activations four times, not once": lambda chips, tokens, width: _replicas(
+            chips, tokens // 4, width
+        ),
+    },
+    praise="no other split sends fewer bytes",
+    hints=[
+        "What does a chip all-reduce along each of the two axes? How large is it?",
+        "Gradients: 13 * width**2 / tp numbers, over dp chips. Activations: four times "
+        "tokens / dp * width numbers, over tp chips. An all-reduce sends 2 (n - 1) / n of them.",
+        "min(splits, key=sent), where `splits` are the divisors of chips.",
+    ],
 )

@@ -1,100 +1,113 @@
-"""Lesson 20, several hosts: copies of configurations, and an exercise.
+"""Lesson 20, choosing a layout: its exercises."""
 
-The answer is a file; nothing is started and no other host is asked.
-"""
+import functools
+from collections.abc import Callable
+from typing import Any
 
-import os
-import shutil
-import tempfile
-from pathlib import Path
-
-from ttkit.cluster.files.bindings import read_bindings
-from ttkit.cluster.files.lint import lint_path
-from ttkit.cluster.launch.command import rank_environment
+from ttkit.layouts.search import plan_layouts
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import Exercise
-
-HOSTS = Path(__file__).with_name("hosts")
-BINDINGS = "rank_bindings.yaml"
-ALL = "0,1,2,3"
-# Each host maps to what its ranks must be given: mesh, rank among the mesh's hosts, cards.
-WANTED = {
-    "node-1": {("0", "0", "2,3"), ("1", "0", "0,1")},
-    "node-2": {("2", "0", ALL)},
-    "node-3": {("2", "1", ALL)},
-}
+from ttkit.lessons.exercises import Challenge, Exercise
+from ttkit.lessons.folder import course
 
 
-def files_of(folder: str | os.PathLike[str]) -> Path:
-    """Copy the files of the exercise into a folder; return the folder.
-
-    Example:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     sorted(path.name for path in files_of(folder).iterdir())
-        ['hosts.txt', 'mgd.textproto']
-    """
-    return Path(shutil.copytree(HOSTS, folder, dirs_exist_ok=True))
-
-
-def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
-    """Copy a configuration; its bindings then name the descriptor beside them."""
-    copy = Path(shutil.copytree(setup, folder, dirs_exist_ok=True))
-    text = (copy / BINDINGS).read_text().replace(f"configs/{setup.name}/", "")
-    (copy / BINDINGS).write_text(text)
-    return copy
+# ---------------------------------------------------------------- 20.layout
+@functools.cache
+def _planned(headroom: float = 0.1):
+    """Return the plans of the capstone."""
+    return plan_layouts(
+        str(course() / "configs/models/llama70b.yaml"),
+        "galaxy_bh",
+        batch=8,
+        sequence=4096,
+        precision="bfloat16",
+        optimizer={"type": "AdamW", "master_weights": False},
+        headroom=headroom,
+        overlap=True,
+    )
 
 
-# ---------------------------------------------------------------- 20.bindings
-# A rank is given its mesh, its rank among the mesh's hosts, its cards.
-Given = tuple[str, str, str]
+def _gains() -> dict[str, float]:
+    """Return how many times as fast the best layout's step would be without each limit."""
+    best = _planned().best
+    spent, total = best.times, best.times.total
+    # Without computing, the communication that hides behind it shows.
+    waits = {
+        "computing": spent.compute - spent.hidden,
+        "links": spent.communication,
+        "bubble": spent.bubble,
+    }
+    gains = {name: total / (total - wait) for name, wait in waits.items()}
+    return gains | {"memory": _planned(headroom=-1).best.tokens_per_s / best.tokens_per_s}
 
 
-def _given(text: str) -> list[Given]:
-    """Return what each rank is given by the bindings.
-
-    Raises:
-        CheckFailed: with the linter's first finding, an error if there is one.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = files_of(folder)
-        (path / BINDINGS).write_text(text, encoding="utf-8")
-        for one in sorted(lint_path(path), key=lambda finding: finding.severity != "error"):
-            place = f"{Path(one.path).name}:{one.line}"
-            raise CheckFailed(f"{place}: {one.message}\n  try: {one.cure}")
-        bindings = read_bindings(path / BINDINGS)
-        ranks = [rank_environment(rank, bindings) for rank in bindings.rank_bindings]
-    found = []
-    for rank in ranks:  # A rank without a list of devices sees all cards of its host.
-        cards = sorted(rank.get("TT_VISIBLE_DEVICES", ALL).replace(" ", "").split(","))
-        found.append((rank["TT_MESH_ID"], rank.get("TT_MESH_HOST_RANK", "0"), ",".join(cards)))
-    return found
-
-
-def _misplaced(ranks: list[Given]) -> str:
-    """Return which rank has what its host has not; ranks fill the slots in their order."""
-    hosts = [host for host, each in WANTED.items() for _ in each]
-    left = {host: set(each) for host, each in WANTED.items()}
-    for rank, (host, given) in enumerate(zip(hosts, ranks, strict=True)):
-        if given not in left[host]:
-            words = "part {1} of mesh {0} (cards {2})".format
-            has = " or ".join(words(*each) for each in sorted(left[host]))
-            return f"rank {rank} runs on {host}, which has {has}; your binding says {words(*given)}"
-        left[host].remove(given)
-    return ""
+def _broken(found: tuple[Any, str]) -> str:
+    """Return what is wrong with a layout, or with what binds."""
+    (mine, binding), plans = found, _planned()
+    if mine.refused:
+        return f"{mine.layout} cannot run: {mine.refused}"
+    if not plans.ties(mine):
+        return (
+            f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s; another one "
+            f"that fits is {plans.best.tokens_per_s / mine.tokens_per_s:.2f} times as fast"
+        )
+    gains = _gains()
+    if binding not in gains:
+        return f"what binds must be one of {', '.join(gains)}, not {binding!r}"
+    if gains[binding] == max(gains.values()):
+        return ""
+    return (
+        f"the limit is not {binding}: without it a step would be "
+        f"{gains[binding]:.2f} times as fast; without another one, faster still"
+    )
 
 
 Exercise(
-    "20.bindings",
-    asks="the text",
-    reads=_given,
-    rules=_misplaced,
-    praise="4 ranks on 3 hosts, each with its mesh, its place in it and its cards; the linter "
-    "finds nothing",
+    "20.layout",
+    asks="layout, what binds",
+    reads=lambda answer: (_planned().find(str(answer[0])), answer[1].strip().lower()),
+    rules=_broken,
+    praise=lambda found: f"{found[0].layout} is fastest, or ties with it; {found[1]} binds",
     hints=[
-        "Ranks fill the slots of hosts.txt from the top. On which host does each of the four run?",
-        "Which host has two ranks? Only these need TT_VISIBLE_DEVICES. Which mesh has two hosts? "
-        "Only its ranks need mesh_host_rank.",
-        "A rank on node-1 looks like this: {rank: 0, mesh_id: 0, env_overrides: "
-        '{TT_VISIBLE_DEVICES: "2,3"}}. A rank of mesh 2: {rank: 2, mesh_id: 2, mesh_host_rank: 0}.',
+        "Which call makes the table? `CASE` has its options.",
+        'ttkit.plan_layouts(LLAMA70B, "galaxy_bh", **CASE).best has .layout and .times.',
+        "times.total / (times.total - times.bubble) says how many times as fast a step without its "
+        "bubble would be. Do the same with times.communication and times.compute - times.hidden, "
+        "and compare with tokens_per_s of a plan with headroom=-1.",
     ],
+)
+
+
+# ---------------------------------------------------------------- the challenges
+MODEL = str(course() / "configs/models/llama8b.yaml")
+MOST = 64
+
+
+def _scored(figure: Callable, answer) -> tuple[float, str]:
+    """Return a figure of the planner for a batch and a layout."""
+    batch, layout = answer
+    if batch not in range(1, MOST + 1):
+        raise CheckFailed(f"the batch must be 1 to {MOST} sequences, not {batch!r}")
+    plans = plan_layouts(MODEL, "galaxy", batch=batch, overlap=True)
+    found = plans.find(str(layout))
+    if found.refused:
+        raise CheckFailed(f"{layout} cannot run: {found.refused}")
+    return figure(plans.figures_of(found)), f"batch {batch}, {layout}"
+
+
+Challenge(
+    "20.speed",
+    asks="Llama-8B on a Galaxy: the most tokens in a second",
+    score=functools.partial(_scored, lambda found: found["tokens_per_s"]),
+    unit="{:,.0f} tokens/s",
+    reference=lambda: (24, "DP8 TP4 ZeRO-3 SP recompute"),
+    higher=True,
+)
+Challenge(
+    "20.bytes",
+    asks="Llama-8B on a Galaxy: the fewest bytes that a chip sends for a token",
+    score=functools.partial(
+        _scored, lambda found: found["sent"] / found["step_s"] / found["tokens_per_s"]
+    ),
+    unit="{:,.0f} bytes",
+    reference=lambda: (1, "TP4 PP8 SP"),
 )

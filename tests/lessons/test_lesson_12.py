@@ -1,27 +1,126 @@
-"""Lesson 12: its exercises with right and with wrong answers."""
+"""Lesson 12: what a chip holds, and its exercises with right and with wrong answers."""
 
+import pytest
 from answers import both
+
+from ttkit import ttnn
+from ttkit.train import AutoContext
+
+
+@pytest.fixture(autouse=True)
+def closed(as_in_a_lesson):
+    yield
+    AutoContext.get_instance().close_device()
+
+
+def parted(w, grad, axis, update, dim=2, mean=True, scatter=None, partition=None, gather=True):
+    """ZeRO 1, with a place for each mistake."""
+    part = ttnn.reduce_scatter(grad, dim, cluster_axis=axis if scatter is None else scatter)
+    if mean:
+        part = ttnn.multiply(part, 1 / w.device().shape[axis])
+    mine = ttnn.mesh_partition(w, dim, cluster_axis=axis if partition is None else partition)
+    new = update(mine, part)
+    return ttnn.all_gather(new, dim, cluster_axis=axis) if gather else new
+
+
+def zero1(w, grad, axis, update):
+    return parted(w, grad, axis, update)
+
+
+def by_columns(w, grad, axis, update):
+    return parted(w, grad, axis, update, dim=3)
+
+
+def divided_first(w, grad, axis, update):
+    return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update, mean=False)
+
+
+def divided_twice(w, grad, axis, update):
+    return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update)
+
+
+def all_gathered_gradients(w, grad, axis, update):
+    """Each chip adds all gradients itself."""
+    n = w.device().shape[axis]
+    every = ttnn.all_gather(grad, 0, cluster_axis=axis)
+    mean = ttnn.multiply(ttnn.sum(every, dim=0, keepdim=True), 1 / n)
+    mine, part = (ttnn.mesh_partition(x, 2, cluster_axis=axis) for x in (w, mean))
+    return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
+
+
+def mean_of(grad, axis):
+    return ttnn.multiply(ttnn.all_reduce(grad, cluster_axis=axis), 1 / grad.device().shape[axis])
+
+
+def returns_the_old(w, grad, axis, update):
+    zero1(w, grad, axis, update)
+    return w
+
+
+def divided_by(n):
+    def answer(w, grad, axis, update):
+        return parted(w, ttnn.multiply(grad, 1 / n), axis, update, mean=False)
+
+    return answer
+
+
+def all_reduced_and_sliced(w, grad, axis, update):
+    mine, part = (ttnn.mesh_partition(x, 2, cluster_axis=axis) for x in (w, mean_of(grad, axis)))
+    return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
+
+
+def whole_state(w, grad, axis, update):
+    return update(w, mean_of(grad, axis))
+
+
+def bytes_per_parameter(stage, chips, precision):
+    weight, grad, state = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}[precision]
+    cuts = [chips if stage >= at else 1 for at in (3, 2, 1)]
+    return weight / cuts[0] + grad / cuts[1] + state / cuts[2]
+
+
+def smallest(parameters, groups, parts, precision, room, needs=bytes_per_parameter):
+    for stage in range(4):
+        if parameters / parts * needs(stage, groups, precision) <= room:
+            return stage
+
+
+def by_a_table(parameters, groups, parts, precision, room):
+    wide, n = precision == "float32", groups
+    table = [16, (8 if wide else 4) + (8 if wide else 12) / n]
+    table += [4 + 12 / n if wide else 2 + 14 / n, 16 / n]
+    return next((i for i, each in enumerate(table) if each * parameters <= room * parts), None)
+
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "12.bubble": (
-            [
-                lambda p, m, v: (p - 1) / (v * m + p - 1),
-                lambda p, m, v: 1 - v * m / (v * m + p - 1),
-            ],
-            {"bubble(2, 4, 1) should be 0.2, but is 0.5": lambda p, m, v: (p - 1) / p},
-        ),
-        "12.repair": (
-            [(2, "F0 B0 F1 B1 F2 B2 F3 B3"), [2, ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]]],
+        "12.step": (
+            [zero1, by_columns, divided_first],
             {
-                "the bubble is 45.5% of the time; the limit is 33.3%": (
-                    2,
-                    "F1 B1 F0 B0 F2 B2 F3 B3",
+                "it is right, but you called all_reduce, all_gather: ": all_reduced_and_sliced,
+                "bytes on links; the budget is 7,340,032": all_gathered_gradients,
+                "update was given [1, 1, 256, 512], so it keeps 1,048,576 bytes": whole_state,
+                "the weight moved by the sum of the gradients, not their mean": lambda *a: parted(
+                    *a, mean=False
                 ),
-                "there is no stage 3": (3, "F0 B0 F1 B1 F2 B2 F3 B3"),
-                "micro-batch 3 has no action": (2, "F0 B0 F1 B1 F2 B2"),
-                "stage 2 holds 2; there is room for 1": (2, "F0 F1 B0 F2 B1 F3 B2 B3"),
-                "waits for": (0, "F0 B0 F1 B1 F2 B2 F3 B3"),
+                "the gradient is too small: it was divided twice": divided_twice,
+                "all_gather is missing": lambda *a: parted(*a, gather=False),
+                "that is the old weight": returns_the_old,
+                "divided by all 8 chips; only those along the axis": divided_by(8),
+                "returned nothing": lambda *a: None,
+                "device 4 at (0, 0): element [0, 0, 0, 0] should be": lambda *a: ttnn.add(
+                    zero1(*a), 0.01
+                ),
+            },
+        ),
+        "12.smallest": (
+            [smallest, by_a_table],
+            {
+                "that one fits, but a smaller stage fits, too": lambda *a: 3,
+                "ZeRO divides over the 4 replicas only": lambda p, g, t, *more: smallest(
+                    p / t, g * t, 1, *more
+                ),
+                "returned nothing": lambda *a: None,
             },
         ),
     }

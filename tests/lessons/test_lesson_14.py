@@ -1,212 +1,84 @@
 """Lesson 14: its exercises with right and with wrong answers."""
 
-from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
-import pytest
 from answers import both
-from machine import close_all
 
-import ttkit
-from course.common import changed
-from course.lesson_14 import GIVEN, lesson_folder
-from ttkit import lessons, ttnn
-from ttkit.train import AutoContext, read_settings, synchronize_gradients
-from ttkit.train.config.settings import DeviceConfig
-from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit import from_numpy, ttnn
 
 
-@pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    ttkit.strict()
-    ttkit.use_system("t3000")
-    yield
-    left_open = AutoContext.get_instance().is_device_open()
-    close_all()
-    ttkit.strict(False)
-    ttkit.use_system(None)
-    assert not left_open
+def spread(mesh, array):
+    config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
+    mapper = ttnn.create_mesh_mapper(mesh, config)
+    return from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
-def on(mesh_shape, parts, ddp=True, tp=False, **training):
-    def smaller(settings):
-        device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
-        return replace(
-            settings,
-            device_config=device,
-            training_config=replace(
-                settings.training_config, gradient_accumulation_steps=parts, **training
-            ),
-        )
+def levels(between=True, over=lambda mesh: mesh.get_num_devices(), dim=2):
+    def two_level(mesh, gradients):
+        t = ttnn.reduce_scatter(spread(mesh, gradients), dim=dim, cluster_axis=1)
+        if between:
+            t = ttnn.all_reduce(t, cluster_axis=0)
+        return ttnn.all_gather(t, dim=dim, cluster_axis=1) * (1 / over(mesh))
 
-    return smaller
+    return two_level
 
 
-def in_order(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    return loss
+def scaled_first(mesh, gradients):
+    return levels(over=lambda mesh: 1)(mesh, gradients / mesh.get_num_devices())
 
 
-def cleared_at_the_end(model, optimizer, x, y):
-    loss = model.loss(model(x), y)
-    loss.backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
+def with_levels_swapped(mesh, gradients):
+    t = ttnn.reduce_scatter(spread(mesh, gradients), dim=2, cluster_axis=0)
+    t = ttnn.all_gather(ttnn.all_reduce(t, cluster_axis=1), dim=2, cluster_axis=0)
+    return t * (1 / mesh.get_num_devices())
 
 
-def in_buckets(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    average_gradients(model.parameters(), bucket_mb=25)
-    optimizer.step()
-    return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
+def by_axis(mesh, gradients):
+    t = ttnn.all_reduce(spread(mesh, gradients), cluster_axis=0)
+    return ttnn.all_reduce(t, cluster_axis=1) * (1 / mesh.get_num_devices())
 
 
-def without_zero_grad(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def without_the_mean(model, optimizer, x, y):
-    optimizer.zero_grad()
-    model.loss(model(x), y).backward()
-    optimizer.step()
-
-
-def with_the_sum(model, optimizer, x, y):
-    optimizer.zero_grad()
-    (model.loss(model(x), y) * 4).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def cleared_before_the_step(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.zero_grad()
-    optimizer.step()
-
-
-def cleared_before_the_mean(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    optimizer.zero_grad()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def weights_averaged(model, optimizer, x, y):
-    """As right as the mean of gradients, where a step is proportional to its gradient."""
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    for parameter in model.parameters().values():
-        total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
-        parameter.set_value(ttnn.multiply(total, 1 / 4))
-    return loss
-
-
-def divided_again(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    (loss * 0.25).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    return loss
-
-
-def two_steps(model, optimizer, x, y):
-    loss = in_order(model, optimizer, x, y)
-    optimizer.step()
-    return loss
-
-
-def by_hand(model, optimizer, x, y):
-    """The mean of each gradient with an all-reduce, and zero_grad last."""
-    loss = model.loss(model(x), y)
-    loss.backward()
-    for parameter in model.parameters().values():
-        total = ttnn.all_reduce(parameter.get_grad(), cluster_axis=1)
-        parameter.set_grad(ttnn.multiply(total, 1 / 4))
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
+def each(hosts, nbytes):
+    return 2 * (hosts - 1) / hosts * nbytes
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "14.budget": (
-            [
-                on((2, 2), 4, tp=True),
-                lambda settings: changed(
-                    settings, mesh_shape=(2, 2), enable_tp=True, gradient_accumulation_steps=4
-                ),
-            ],
+        "14.two_level": (
+            [levels(), scaled_first],
             {
-                "3,952,896 bytes on each chip": on((1, 4), 4),
-                "bytes on each chip; the budget is": on((2, 2), 1, tp=True),
-                "it fits, but a step takes": on((2, 2), 8, tp=True),
-                "only the mesh and the accumulation may change": on((1, 4), 1, batch_size=4),
-                "that cannot be run: ": on((4, 4), 1, tp=True),
+                "the all-reduce between the hosts is missing": levels(
+                    between=False, over=lambda mesh: mesh.shape[1]
+                ),
+                "2 times the mean: the sum was divided by the chips of one host": levels(
+                    over=lambda mesh: mesh.shape[1]
+                ),
+                "bytes on links; the budget is": by_axis,
+                "720,896 bytes on links": with_levels_swapped,
+                "NumPy did it on the host": lambda mesh, g: spread(mesh, 0 * g + g.mean((0, 1))),
             },
         ),
-        "14.loop": (
-            [in_order, by_hand, lambda *given: np.float32(in_buckets(*given)), cleared_at_the_end],
+        "14.bytes": (
+            [
+                lambda h, c, n: (c * each(h, n), each(h, n)),
+                lambda h, c, n: [c * each(h, n), c * each(h, n / c)],
+            ],
             {
-                "the gradients of earlier steps were added: optimizer.zero_grad() is missing": (
-                    without_zero_grad
+                "element [0] should be 16384, but is 4096": lambda h, c, n: (
+                    each(h, n),
+                    c * each(h, n),
                 ),
-                "the replicas are different models": without_the_mean,
-                "is zero_grad() between backward() and optimizer.step()?": cleared_before_the_step,
-                "4 times too large": with_the_sum,
-                "4 times too small: synchronize_gradients already divides by four": divided_again,
-                "does backward() or optimizer.step() run twice": two_steps,
-                "with AdamW, the weights, as [step, replica, number]: element [0, 0": weights_averaged,
+                "the second number is that of a flat ring": lambda h, c, n: (
+                    c * each(h, n),
+                    each(h * c, n),
+                ),
+                "the first number is that of a flat ring": lambda h, c, n: (
+                    each(h * c, n),
+                    each(h, n),
+                ),
+                "element [1] should be 4096, but is 1024": lambda h, c, n: (
+                    c * each(h, n),
+                    each(h, n / c),
+                ),
             },
         ),
     }
 )
-
-
-def test_gradients_that_were_cleared_before_their_mean_are_named():
-    with pytest.raises(RuntimeError, match=r"or zero_grad\(\) came after it"):
-        lessons.check("14.loop", cleared_before_the_mean)
-
-
-def test_an_open_mesh_is_named():
-    AutoContext.get_instance().open_device([1, 2])
-    try:
-        with pytest.raises(lessons.CheckFailed, match=r"trainer.close\(\) first"):
-            lessons.check("14.loop", in_order)
-    finally:
-        AutoContext.get_instance().close_device()
-
-
-def test_where_nobody_learns_the_folder_is_fresh_each_time(monkeypatch):
-    monkeypatch.setenv("TTKIT_LEARNER", "")
-    monkeypatch.chdir(".")  # back here at the end
-    lesson_folder()
-    assert read_settings("gpt.yaml").transformer_config == GIVEN.transformer_config
-    Path("checkpoints").mkdir()
-    lesson_folder()
-    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]
-
-
-def test_a_learners_checkpoints_stay_until_a_fresh_folder_is_asked_for(monkeypatch, tmp_path):
-    monkeypatch.setenv("TTKIT_LEARNER", str(tmp_path / "lessons.json"))
-    monkeypatch.chdir(".")
-    lesson_folder()
-    Path("checkpoints").mkdir()
-    lesson_folder()
-    assert Path("checkpoints").is_dir() and Path.cwd().parent == tmp_path
-    lesson_folder(fresh=True)
-    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]

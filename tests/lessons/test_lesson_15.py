@@ -1,127 +1,212 @@
-"""Lesson 15: what a chip holds, and its exercises with right and with wrong answers."""
+"""Lesson 15: its exercises with right and with wrong answers."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 from answers import both
+from machine import close_all
 
-from ttkit import ttnn
-from ttkit.train import AutoContext
+import ttkit
+from course.common import changed
+from course.lesson_15 import GIVEN, lesson_folder
+from ttkit import lessons, ttnn
+from ttkit.train import AutoContext, read_settings, synchronize_gradients
+from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.parallel.data_parallel import average_gradients
 
 
 @pytest.fixture(autouse=True)
-def closed(as_in_a_lesson):
+def as_in_a_lesson():
+    ttkit.strict()
+    ttkit.use_system("t3000")
     yield
-    AutoContext.get_instance().close_device()
+    left_open = AutoContext.get_instance().is_device_open()
+    close_all()
+    ttkit.strict(False)
+    ttkit.use_system(None)
+    assert not left_open
 
 
-def parted(w, grad, axis, update, dim=2, mean=True, scatter=None, partition=None, gather=True):
-    """ZeRO 1, with a place for each mistake."""
-    part = ttnn.reduce_scatter(grad, dim, cluster_axis=axis if scatter is None else scatter)
-    if mean:
-        part = ttnn.multiply(part, 1 / w.device().shape[axis])
-    mine = ttnn.mesh_partition(w, dim, cluster_axis=axis if partition is None else partition)
-    new = update(mine, part)
-    return ttnn.all_gather(new, dim, cluster_axis=axis) if gather else new
+def on(mesh_shape, parts, ddp=True, tp=False, **training):
+    def smaller(settings):
+        device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
+        return replace(
+            settings,
+            device_config=device,
+            training_config=replace(
+                settings.training_config, gradient_accumulation_steps=parts, **training
+            ),
+        )
+
+    return smaller
 
 
-def zero1(w, grad, axis, update):
-    return parted(w, grad, axis, update)
+def in_order(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
 
 
-def by_columns(w, grad, axis, update):
-    return parted(w, grad, axis, update, dim=3)
+def cleared_at_the_end(model, optimizer, x, y):
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
 
 
-def divided_first(w, grad, axis, update):
-    return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update, mean=False)
+def in_buckets(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    average_gradients(model.parameters(), bucket_mb=25)
+    optimizer.step()
+    return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
 
 
-def divided_twice(w, grad, axis, update):
-    return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update)
+def without_zero_grad(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
 
 
-def all_gathered_gradients(w, grad, axis, update):
-    """Each chip adds all gradients itself."""
-    n = w.device().shape[axis]
-    every = ttnn.all_gather(grad, 0, cluster_axis=axis)
-    mean = ttnn.multiply(ttnn.sum(every, dim=0, keepdim=True), 1 / n)
-    mine, part = (ttnn.mesh_partition(x, 2, cluster_axis=axis) for x in (w, mean))
-    return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
+def without_the_mean(model, optimizer, x, y):
+    optimizer.zero_grad()
+    model.loss(model(x), y).backward()
+    optimizer.step()
 
 
-def mean_of(grad, axis):
-    return ttnn.multiply(ttnn.all_reduce(grad, cluster_axis=axis), 1 / grad.device().shape[axis])
+def with_the_sum(model, optimizer, x, y):
+    optimizer.zero_grad()
+    (model.loss(model(x), y) * 4).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
 
 
-def returns_the_old(w, grad, axis, update):
-    zero1(w, grad, axis, update)
-    return w
+def cleared_before_the_step(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.zero_grad()
+    optimizer.step()
 
 
-def divided_by(n):
-    def answer(w, grad, axis, update):
-        return parted(w, ttnn.multiply(grad, 1 / n), axis, update, mean=False)
-
-    return answer
-
-
-def all_reduced_and_sliced(w, grad, axis, update):
-    mine, part = (ttnn.mesh_partition(x, 2, cluster_axis=axis) for x in (w, mean_of(grad, axis)))
-    return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
+def cleared_before_the_mean(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    optimizer.zero_grad()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
 
 
-def whole_state(w, grad, axis, update):
-    return update(w, mean_of(grad, axis))
+def weights_averaged(model, optimizer, x, y):
+    """As right as the mean of gradients, where a step is proportional to its gradient."""
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
+        parameter.set_value(ttnn.multiply(total, 1 / 4))
+    return loss
 
 
-def bytes_per_parameter(stage, chips, precision):
-    weight, grad, state = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}[precision]
-    cuts = [chips if stage >= at else 1 for at in (3, 2, 1)]
-    return weight / cuts[0] + grad / cuts[1] + state / cuts[2]
+def divided_again(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    (loss * 0.25).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
 
 
-def smallest(parameters, groups, parts, precision, room, needs=bytes_per_parameter):
-    for stage in range(4):
-        if parameters / parts * needs(stage, groups, precision) <= room:
-            return stage
+def two_steps(model, optimizer, x, y):
+    loss = in_order(model, optimizer, x, y)
+    optimizer.step()
+    return loss
 
 
-def by_a_table(parameters, groups, parts, precision, room):
-    wide, n = precision == "float32", groups
-    table = [16, (8 if wide else 4) + (8 if wide else 12) / n]
-    table += [4 + 12 / n if wide else 2 + 14 / n, 16 / n]
-    return next((i for i, each in enumerate(table) if each * parameters <= room * parts), None)
+def by_hand(model, optimizer, x, y):
+    """The mean of each gradient with an all-reduce, and zero_grad last."""
+    loss = model.loss(model(x), y)
+    loss.backward()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_grad(), cluster_axis=1)
+        parameter.set_grad(ttnn.multiply(total, 1 / 4))
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "15.step": (
-            [zero1, by_columns, divided_first],
+        "15.budget": (
+            [
+                on((2, 2), 4, tp=True),
+                lambda settings: changed(
+                    settings, mesh_shape=(2, 2), enable_tp=True, gradient_accumulation_steps=4
+                ),
+            ],
             {
-                "it is right, but you called all_reduce, all_gather: ": all_reduced_and_sliced,
-                "bytes on links; the budget is 7,340,032": all_gathered_gradients,
-                "update was given [1, 1, 256, 512], so it keeps 1,048,576 bytes": whole_state,
-                "the weight moved by the sum of the gradients, not their mean": lambda *a: parted(
-                    *a, mean=False
-                ),
-                "the gradient is too small: it was divided twice": divided_twice,
-                "all_gather is missing": lambda *a: parted(*a, gather=False),
-                "that is the old weight": returns_the_old,
-                "divided by all 8 chips; only those along the axis": divided_by(8),
-                "returned nothing": lambda *a: None,
-                "device 4 at (0, 0): element [0, 0, 0, 0] should be": lambda *a: ttnn.add(
-                    zero1(*a), 0.01
-                ),
+                "3,952,896 bytes on each chip": on((1, 4), 4),
+                "bytes on each chip; the budget is": on((2, 2), 1, tp=True),
+                "it fits, but a step takes": on((2, 2), 8, tp=True),
+                "only the mesh and the accumulation may change": on((1, 4), 1, batch_size=4),
+                "that cannot be run: ": on((4, 4), 1, tp=True),
             },
         ),
-        "15.smallest": (
-            [smallest, by_a_table],
+        "15.loop": (
+            [in_order, by_hand, lambda *given: np.float32(in_buckets(*given)), cleared_at_the_end],
             {
-                "that one fits, but a smaller stage fits, too": lambda *a: 3,
-                "ZeRO divides over the 4 replicas only": lambda p, g, t, *more: smallest(
-                    p / t, g * t, 1, *more
+                "the gradients of earlier steps were added: optimizer.zero_grad() is missing": (
+                    without_zero_grad
                 ),
-                "returned nothing": lambda *a: None,
+                "the replicas are different models": without_the_mean,
+                "is zero_grad() between backward() and optimizer.step()?": cleared_before_the_step,
+                "4 times too large": with_the_sum,
+                "4 times too small: synchronize_gradients already divides by four": divided_again,
+                "does backward() or optimizer.step() run twice": two_steps,
+                "with AdamW, the weights, as [step, replica, number]: element [0, 0": weights_averaged,
             },
         ),
     }
 )
+
+
+def test_gradients_that_were_cleared_before_their_mean_are_named():
+    with pytest.raises(RuntimeError, match=r"or zero_grad\(\) came after it"):
+        lessons.check("15.loop", cleared_before_the_mean)
+
+
+def test_an_open_mesh_is_named():
+    AutoContext.get_instance().open_device([1, 2])
+    try:
+        with pytest.raises(lessons.CheckFailed, match=r"trainer.close\(\) first"):
+            lessons.check("15.loop", in_order)
+    finally:
+        AutoContext.get_instance().close_device()
+
+
+def test_where_nobody_learns_the_folder_is_fresh_each_time(monkeypatch):
+    monkeypatch.setenv("TTKIT_LEARNER", "")
+    monkeypatch.chdir(".")  # back here at the end
+    lesson_folder()
+    assert read_settings("gpt.yaml").transformer_config == GIVEN.transformer_config
+    Path("checkpoints").mkdir()
+    lesson_folder()
+    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]
+
+
+def test_a_learners_checkpoints_stay_until_a_fresh_folder_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("TTKIT_LEARNER", str(tmp_path / "lessons.json"))
+    monkeypatch.chdir(".")
+    lesson_folder()
+    Path("checkpoints").mkdir()
+    lesson_folder()
+    assert Path("checkpoints").is_dir() and Path.cwd().parent == tmp_path
+    lesson_folder(fresh=True)
+    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]

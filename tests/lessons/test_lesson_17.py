@@ -1,119 +1,103 @@
-"""Lesson 17: its exercises with right and with wrong answers."""
-
-import itertools
-from collections import Counter
+"""Lesson 17: its picture, and its exercises with right and with wrong answers."""
 
 import numpy as np
 import pytest
 from answers import both
 
-from course.lesson_17 import link_bytes, uneven_traffic
-from ttkit.plans import topology
+from course.lesson_17 import UNLIKE, CausalWork
+from ttkit.train.config.layout import zigzag
 
 
-def positions(tokens, capacity):
-    turns, found = Counter(), []
-    for expert in tokens:
-        found.append(turns[expert] if turns[expert] < capacity else -1)
-        turns[expert] += 1
-    return found
+# ---------------------------------------------------------------- the picture
+@pytest.mark.parametrize("chips", [2, 3, 8, 32])
+def test_the_picture_has_the_work_of_every_position(chips):
+    """Of chunks so long that the diagonal's own half does not matter."""
+    length = 200 * chips
+    for name, order in {"plain": np.arange(length), "zig-zag": zigzag(length, chips)}.items():
+        work = (order.reshape(chips, -1) + 0.5).sum(1)
+        np.testing.assert_allclose(CausalWork(chips, name).percent, 100 * work / work.sum())
 
 
-def as_columns(tokens, capacity):
-    """As the kit does it: a column for each expert, and sums down the columns."""
-    if not tokens:
-        return np.array([])
-    chosen = np.eye(max(tokens) + 1)[tokens]
-    turn = (np.cumsum(chosen, 0) * chosen).sum(1) - 1
-    return np.where(turn < capacity, turn, -1)
+# ---------------------------------------------------------------- the exercises
+def balanced(length, chips):
+    chunks = np.arange(length).reshape(2 * chips, -1)
+    return np.concatenate([chunks[[i, 2 * chips - 1 - i]].ravel() for i in range(chips)])
 
 
-def one_queue(tokens, capacity):
-    return [i if i < capacity else -1 for i in range(len(tokens))]
+def plain(length, chips):
+    return np.arange(length)
 
 
-# ---------------------------------------------------------------- experts on chips
-def loads(traffic, chips, placed):
-    return sorted(link_bytes(traffic, chips, placed).values(), reverse=True)
+def neighbours(length, chips):
+    chunks = np.arange(length).reshape(2 * chips, -1)
+    return chunks[[*range(0, 2 * chips, 2), *range(1, 2 * chips, 2)]]
 
 
-def in_order(traffic, chips):
-    return np.arange(traffic.shape[1]).reshape(-1, 2).tolist()
+def merge(out1, max1, sum1, out2, max2, sum2):
+    top = np.maximum(max1, max2)
+    one, two = np.exp(max1 - top), np.exp(max2 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
 
 
-def by_swaps(traffic, chips, score=loads):
-    placed = in_order(traffic, chips)
-    best, better = score(traffic, chips, placed), True
-    slots = list(itertools.product(range(len(placed)), range(2)))
-    while better:
-        better = False
-        for (i, a), (j, b) in itertools.combinations(slots, 2):
-            placed[i][a], placed[j][b] = placed[j][b], placed[i][a]
-            if (now := score(traffic, chips, placed)) < best:
-                best, better = now, True
-            else:
-                placed[i][a], placed[j][b] = placed[j][b], placed[i][a]
-    return placed
+def in_place(out1, max1, sum1, out2, max2, sum2):
+    top = np.maximum(max1, max2)
+    out1 *= np.exp(max1 - top)
+    sum1 *= np.exp(max1 - top)
+    out1 += out2 * np.exp(max2 - top)
+    sum1 += sum2 * np.exp(max2 - top)
+    return [out1, top, sum1]
 
 
-def by_squares(traffic, chips):
-    placed = by_swaps(traffic, chips, lambda *given: sum(n * n for n in loads(*given)))
-    return np.array(placed)
+def without_factors(out1, max1, sum1, out2, max2, sum2):
+    return out1 + out2, np.maximum(max1, max2), sum1 + sum2
 
 
-def even_work(traffic, chips):
-    placed = [[] for _ in chips.chips]
-    for expert in np.argsort(-traffic.sum(0)):
-        free = [own for own in placed if len(own) < 2]
-        min(free, key=lambda own: traffic[:, own].sum()).append(int(expert))
-    return placed
+@np.errstate(all="ignore")
+def without_a_max(out1, max1, sum1, out2, max2, sum2):
+    one, two, top = np.exp(max1), np.exp(max2), np.maximum(max1, max2)
+    return (out1 * one + out2 * two) / np.exp(top), top, (sum1 * one + sum2 * two) / np.exp(top)
 
 
-def crowded(traffic, chips):
-    """All experts where the whole way of their tokens is shortest, however many these are."""
-    ways = [[len(chips.route(a, b)) for b in chips.chips] for a in chips.chips]
-    home = np.argmin(np.array(ways).T @ traffic, 0)
-    return [np.flatnonzero(home == chip).tolist() for chip in range(len(chips.chips))]
+def divided(*parts):
+    out, top, total = merge(*parts)
+    return out / total, top, total
+
+
+def any_hidden(out1, max1, sum1, out2, max2, sum2):
+    """Leaves part 2 out as soon as it is hidden from one query."""
+    if np.isinf(max2).any():
+        return out1, max1, sum1
+    return merge(out1, max1, sum1, out2, max2, sum2)
+
+
+@np.errstate(all="ignore")
+def chosen_by_factors(out1, max1, sum1, out2, max2, sum2):
+    """Is no number where -inf is multiplied by 0."""
+    top = max1 * (max1 >= max2) + max2 * (max1 < max2)
+    one, two = np.exp(max1 - top), np.exp(max2 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "17.positions": (
-            [
-                positions,
-                as_columns,
-                lambda t, c: [k if (k := t[:i].count(e)) < c else -1 for i, e in enumerate(t)],
-            ],
+        "17.balanced": (
+            [balanced, zigzag, lambda *run: balanced(*run).tolist()[::-1]],
             {
-                "item 1 should be 0, but is 1: each expert has a queue of its own": one_queue,
-                "should have 7 items, but has 6": lambda t, c: positions(t, c)[:-1],
-                "returned nothing": lambda t, c: None,
+                "chip 1 computes 100 scores and chip 0 only 36; all wait for the slowest": plain,
+                "and the limit per chip is 68": neighbours,
+                "position 8 is missing": lambda n, c: balanced(n, c) // 2,
+                "expected 16 positions, got 17": lambda n, c: [*balanced(n, c), 0],
             },
         ),
-        "17.place": (
-            [by_swaps, by_squares],
+        "17.merge": (
+            [merge, in_place],
             {
-                "24,805,376 bytes; 17,363,763 are allowed": in_order,
-                "are allowed": even_work,
-                "experts; each has memory for 2": crowded,
-                "expert 1 is on 0 chips": lambda *given: [[0, 2], *in_order(*given)[1:]],
-                "you gave 4 lists of experts for 8 chips": lambda *given: in_order(*given)[:4],
+                UNLIKE: without_factors,
+                "is nan (30 of 30 elements": without_a_max,
+                "do not divide `out` by `sum` yet": divided,
+                "should be 3.867, but is -3.6": any_hidden,
+                "is nan (10 of 30 elements": chosen_by_factors,
             },
         ),
     }
 )
-
-
-@pytest.mark.parametrize(("shape", "seed"), [((1, 8), 1), ((2, 4), 2)])
-def test_bytes_on_links_are_those_of_each_tokens_way(shape, seed):
-    """Counted otherwise: by link, all chips and experts whose way goes over it."""
-    chips = topology("t3000", shape)
-    traffic = uneven_traffic(chips, seed)
-    placed = even_work(traffic, chips)
-    home = {expert: chip for chip, own in zip(chips.chips, placed) for expert in own}
-    wanted = Counter()
-    for (row, expert), tokens in np.ndenumerate(traffic):
-        way = chips.route(chips.chips[row], home[expert])
-        wanted.update({link: int(tokens) * 8192 for link in itertools.pairwise(way)})
-    assert link_bytes(traffic, chips, placed) == wanted
-    assert traffic.shape == (8, 16) and traffic.std(0).min() > 0

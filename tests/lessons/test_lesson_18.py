@@ -1,60 +1,119 @@
 """Lesson 18: its exercises with right and with wrong answers."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
+import pytest
 from answers import both
 
-
-def reads(heads, kv_heads, chips):
-    sharing = heads // kv_heads
-    owners = np.arange(heads).reshape(chips, -1) // sharing
-    return [np.unique(row) for row in owners]
+from course.lesson_18 import link_bytes, uneven_traffic
+from ttkit.plans import topology
 
 
-def by_ends(heads, kv_heads, chips):
-    """From the head of a chip's first query to that of its last."""
-    each = heads // chips
-    ends = [(chip * each, chip * each + each - 1) for chip in range(chips)]
-    return [list(range(a * kv_heads // heads, b * kv_heads // heads + 1)) for a, b in ends]
+def positions(tokens, capacity):
+    turns, found = Counter(), []
+    for expert in tokens:
+        found.append(turns[expert] if turns[expert] < capacity else -1)
+        turns[expert] += 1
+    return found
 
 
-def largest(width, heads, kv_heads, inner, chips):
-    for n in range(chips, 0, -1):
-        whole = chips % n == 0 and heads % n == 0 and kv_heads % n == 0
-        if whole and width % (32 * n) == 0 and inner % (32 * n) == 0:
-            return n
+def as_columns(tokens, capacity):
+    """As the kit does it: a column for each expert, and sums down the columns."""
+    if not tokens:
+        return np.array([])
+    chosen = np.eye(max(tokens) + 1)[tokens]
+    turn = (np.cumsum(chosen, 0) * chosen).sum(1) - 1
+    return np.where(turn < capacity, turn, -1)
 
 
-def by_gcd(width, heads, kv_heads, inner, chips):
-    """The divisors of the greatest common divisor: its largest is itself."""
-    return np.gcd.reduce([chips, heads, kv_heads, width // 32, inner // 32])
+def one_queue(tokens, capacity):
+    return [i if i < capacity else -1 for i in range(len(tokens))]
 
 
-def by_halves(*model):
-    n = model[-1]
-    while any(size % n for size in (*model[1:3], model[-1], model[0] // 32, model[3] // 32)):
-        n //= 2
-    return n
+# ---------------------------------------------------------------- experts on chips
+def loads(traffic, chips, placed):
+    return sorted(link_bytes(traffic, chips, placed).values(), reverse=True)
+
+
+def in_order(traffic, chips):
+    return np.arange(traffic.shape[1]).reshape(-1, 2).tolist()
+
+
+def by_swaps(traffic, chips, score=loads):
+    placed = in_order(traffic, chips)
+    best, better = score(traffic, chips, placed), True
+    slots = list(itertools.product(range(len(placed)), range(2)))
+    while better:
+        better = False
+        for (i, a), (j, b) in itertools.combinations(slots, 2):
+            placed[i][a], placed[j][b] = placed[j][b], placed[i][a]
+            if (now := score(traffic, chips, placed)) < best:
+                best, better = now, True
+            else:
+                placed[i][a], placed[j][b] = placed[j][b], placed[i][a]
+    return placed
+
+
+def by_squares(traffic, chips):
+    placed = by_swaps(traffic, chips, lambda *given: sum(n * n for n in loads(*given)))
+    return np.array(placed)
+
+
+def even_work(traffic, chips):
+    placed = [[] for _ in chips.chips]
+    for expert in np.argsort(-traffic.sum(0)):
+        free = [own for own in placed if len(own) < 2]
+        min(free, key=lambda own: traffic[:, own].sum()).append(int(expert))
+    return placed
+
+
+def crowded(traffic, chips):
+    """All experts where the whole way of their tokens is shortest, however many these are."""
+    ways = [[len(chips.route(a, b)) for b in chips.chips] for a in chips.chips]
+    home = np.argmin(np.array(ways).T @ traffic, 0)
+    return [np.flatnonzero(home == chip).tolist() for chip in range(len(chips.chips))]
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "18.reads": (
-            [reads, by_ends],
-            {"should have 8 items, but has 4": lambda h, k, c: reads(h, k, c)[: c // 2]},
-        ),
-        "18.largest": (
-            [largest, by_gcd],
+        "18.positions": (
+            [
+                positions,
+                as_columns,
+                lambda t, c: [k if (k := t[:i].count(e)) < c else -1 for i, e in enumerate(t)],
+            ],
             {
-                "largest(768, 12, 6, 3072, 18) should be 6, but is 2": by_halves,
-                "it does not divide 8 heads of keys and values": lambda w, h, k, i, c: largest(
-                    w, h, h, i, c
-                ),
-                "it does not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
-                "not whole tiles": lambda w, h, k, i, c: largest(w, h, k, 32 * i, c),
-                "8 is not a multiple of that": lambda w, h, k, i, c: largest(w, h, k, i, 12 * c),
-                "more chips would fit": lambda *model: 1,
-                "returned nothing": lambda *model: None,
+                "item 1 should be 0, but is 1: each expert has a queue of its own": one_queue,
+                "should have 7 items, but has 6": lambda t, c: positions(t, c)[:-1],
+                "returned nothing": lambda t, c: None,
+            },
+        ),
+        "18.place": (
+            [by_swaps, by_squares],
+            {
+                "24,805,376 bytes; 17,363,763 are allowed": in_order,
+                "are allowed": even_work,
+                "experts; each has memory for 2": crowded,
+                "expert 1 is on 0 chips": lambda *given: [[0, 2], *in_order(*given)[1:]],
+                "you gave 4 lists of experts for 8 chips": lambda *given: in_order(*given)[:4],
             },
         ),
     }
 )
+
+
+@pytest.mark.parametrize(("shape", "seed"), [((1, 8), 1), ((2, 4), 2)])
+def test_bytes_on_links_are_those_of_each_tokens_way(shape, seed):
+    """Counted otherwise: by link, all chips and experts whose way goes over it."""
+    chips = topology("t3000", shape)
+    traffic = uneven_traffic(chips, seed)
+    placed = even_work(traffic, chips)
+    home = {expert: chip for chip, own in zip(chips.chips, placed) for expert in own}
+    wanted = Counter()
+    for (row, expert), tokens in np.ndenumerate(traffic):
+        way = chips.route(chips.chips[row], home[expert])
+        wanted.update({link: int(tokens) * 8192 for link in itertools.pairwise(way)})
+    assert link_bytes(traffic, chips, placed) == wanted
+    assert traffic.shape == (8, 16) and traffic.std(0).min() > 0
