@@ -113,8 +113,8 @@ class Exchange:
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
             part, _, arrays = self.receive("weight gradients", peer)
             loss += part / len(self.peers)
-            for number, array in enumerate(arrays):
-                sums[number] = sums[number] + array.mean(0, keepdims=True) / len(self.peers)
+            means = (array.mean(0, keepdims=True) / len(self.peers) for array in arrays)
+            sums = list(map(np.add, sums, means))
         return loss, sums
 
 

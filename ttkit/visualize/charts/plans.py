@@ -6,7 +6,7 @@ from html import escape
 from ttkit.visualize.charts import Curves
 from ttkit.visualize.drawing import on_page
 from ttkit.visualize.tables import Report
-from ttkit.words import counted, short
+from ttkit.words import Tables, counted, short
 
 
 def _communication(traffic: Sequence) -> Report:
@@ -121,18 +121,21 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
         yield Report(title, ["<what", "modelled", "share"], rows, last)
 
 
-class Page:
+class Page(Tables):
     """Several tables, and the configuration to run it."""
 
     def __init__(self, reports: Iterable[Report], text: str):
-        self.reports, self.text = list(reports), text
+        self.tables, self.text = list(reports), text
+
+    def reports(self) -> list:
+        """Return the tables."""
+        return self.tables
 
     def __repr__(self) -> str:
-        return "\n\n".join([*map(repr, self.reports), self.text])
+        return f"{super().__repr__()}\n\n{self.text}"
 
     def _repr_html_(self) -> str:
-        tables = "".join(report._repr_html_() for report in self.reports)
-        return tables + on_page(f"<pre>{escape(self.text)}</pre>")
+        return super()._repr_html_() + on_page(f"<pre>{escape(self.text)}</pre>")
 
 
 # A click does not change the height of the page: the box below the chart scrolls.
