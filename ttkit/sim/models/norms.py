@@ -282,7 +282,8 @@ def dram_group_norm_params_from_torch(
     """Return torch vectors, one or a list, as `group_norm` takes them, and the mask."""
 
     def placed(vector):
-        return from_torch(vector.reshape(1, 1, -1, 32), dtype, device=device)  # type: ignore[no-any-return]
+        vector = vector.reshape(1, 1, -1, 32)
+        return from_torch(vector, dtype, device=device)  # type: ignore[no-any-return]
 
     listed = isinstance(torch_params, list)
     vectors = [*map(placed, torch_params)] if listed else placed(torch_params)
