@@ -383,7 +383,7 @@ def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], over
     hidden = 0.0
     gathering = compute if layout.zero == 3 else forward
     for name, room in (("gradients", backward), ("weights", gathering)):
-        for what in (f"DDP {name}", f"CP {name}"):
+        for what in (f"DDP {name}", f"CP {name}", f"hosts {name}"):
             hidden += min(sum(each.time_s for each in talk if each.what == what), room)
     hidden = min(hidden, compute)
     exposed = sent - hidden if overlap else sent
