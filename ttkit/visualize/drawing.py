@@ -50,12 +50,13 @@ _RULES = (
     # The mouse must reach the box below the text, which has the hover.
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
+    ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;min-width:185px;vertical-align:top}"
     # A long caption breaks its lines; it never keeps drawings from standing side by side.
-    ".NAME .ttkit-caption{contain:inline-size}"
+    ".NAME .ttkit-caption{contain:inline-size;text-wrap:balance}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
     "@media print,(prefers-reduced-motion:reduce){"
     ".NAME .ttkit-pause,.NAME .ttkit-pause+span{display:none}}"

@@ -47,7 +47,13 @@ STYLE = """
 .ttkit-to-do .widget-label {
     flex: 0 1 auto; font-weight: 600; height: auto; margin-right: 12px; white-space: normal;
 }
-.ttkit-to-do pre { overflow-wrap: anywhere; word-break: normal; }
+.ttkit-to-do .jp-RenderedText pre {
+    font-family: var(--jp-ui-font-family, sans-serif); line-height: 1.5; max-width: 800px;
+    overflow-wrap: anywhere; white-space: pre-line; word-break: normal;
+}
+.ttkit-beside { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 0 24px; }
+.ttkit-beside > * { max-width: 100%; min-width: 0; }
+.ttkit-beside > :last-child { flex: 1 1 320px; padding-top: 18px; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\
 %3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\
