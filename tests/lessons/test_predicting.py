@@ -82,15 +82,15 @@ def test_in_a_notebook_nothing_is_filled_in_and_nothing_shown_before_reveal(note
     assert json.loads(file.read_text())["predictions"] == {"00.a.rows": 617, "00.a.way": "ring"}
     assert rows.layout.display == "none" and answer.layout.display is None
     first, second = said.value.split("<br>")
-    assert first == "How many rows? You said 617: 2 times too small. Answer: 1,234."
-    assert second == "Which? You said ring: right. Answer: ring."
+    assert first == "How many rows? You said 617: 2 times too small. <b>Answer: 1,234.</b>"
+    assert second == "Which? You said ring: right. <b>Answer: ring.</b>"
 
 
 def test_skip_shows_the_answer_and_keeps_no_guess(notebook):
     outputs, file = notebook
     (rows, _), _, skip, said, answer = card(outputs)
     skip.click()
-    assert said.value == "How many rows? Answer: 1,234.<br>Which? Answer: ring."
+    assert said.value == "How many rows? <b>Answer: 1,234.</b><br>Which? <b>Answer: ring.</b>"
     assert (rows.layout.display, answer.layout.display) == ("none", None) and not file.exists()
 
 

@@ -3,7 +3,7 @@
 import pytest
 from motion import parts
 
-from ttkit.visualize.drawing import STEP_S, Drawing, Figure, Frames
+from ttkit.visualize.drawing import STEP_S, Drawing, Figure, Frames, tone
 
 
 def page(at=0.0, loops=False, **how):
@@ -50,3 +50,15 @@ def test_only_what_moves_for_ever_can_be_paused():
         assert ".ttkit-pause:checked~.ttkit-panel *{animation-play-state:paused}" in html
         assert "infinite" in html or not drawing.loops
     assert "<style" not in Drawing(9, 9, "nothing moves").svg()
+
+
+def test_the_mouse_on_a_fill_of_the_palette_fades_the_others():
+    drawing = Drawing(40, 20, "two chips")
+    for x, fill in ((0, tone(0)), (20, tone(1)), (30, "#ffffff")):
+        drawing.box((x, 0, 9, 9), fill=fill)
+    svg = drawing.svg()
+    assert svg.count(' data-trace="') == 2
+    for fill in (tone(0), tone(1)):
+        own = f'[data-trace="{fill}"]'
+        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{opacity:.25}}"
+        assert rule in svg

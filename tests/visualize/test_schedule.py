@@ -255,5 +255,5 @@ def test_pictures_that_move_on_one_axis_run_on_one_clock():
 def test_a_micro_batch_can_be_traced_through_all_stages():
     svg = schedule_picture(one_f_one_b(3, 4)).figure().drawings[0].svg()
     for micro_batch in range(4):  # a forward and a backward on each of three stages
-        assert svg.count(f'class="ttkit-trace-{micro_batch}"') == 6
-        assert f"svg:has(.ttkit-trace-{micro_batch}:hover)" in svg
+        assert svg.count(f'" data-trace="{micro_batch}"') == 6
+        assert f'svg:has([data-trace="{micro_batch}"]:hover)' in svg

@@ -147,15 +147,11 @@ class Card:
         """Return the box for a guess."""
         import ipywidgets as widgets
 
-        how = {
-            "description": words,
-            "style": {"description_width": "initial"},
-            "layout": {"width": "auto", "max_width": "100%"},
-        }
         if choices:
-            box = widgets.Dropdown(options=[("choose", ""), *((c, c) for c in choices)], **how)
+            options = [("choose", ""), *((c, c) for c in choices)]
+            box = widgets.Dropdown(options=options, description=words)
         else:
-            box = widgets.Text(placeholder="your guess", **how)
+            box = widgets.Text(placeholder="your guess", description=words)
         box.add_class("ttkit-guess")
         return box
 
@@ -175,9 +171,9 @@ class Card:
         for key, (words, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
             said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
-            lines.append(f"{words} {said}Answer: {shown(fact)}.")
+            lines.append(f"{escape(f'{words} {said}')}<b>Answer: {escape(shown(fact))}.</b>")
             self.boxes[key].layout.display = "none"
-        self.said.value = "<br>".join(map(escape, lines))
+        self.said.value = "<br>".join(lines)
         self.buttons.layout.display, self.answer.layout.display = "none", None
 
 

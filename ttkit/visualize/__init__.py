@@ -172,6 +172,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
     """
     from ttkit.plans.cost import cost
+    from ttkit.visualize.lanes import RACE, Bar, Lane, Lanes
     from ttkit.visualize.plan import draw_plan, step_figure, step_pictures
     from ttkit.visualize.widgets.play import play
 
@@ -187,12 +188,21 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             sent = f"{size_text(sum(one.bytes_per_step[:number]))} of {size_text(one.total_bytes)}"
             note = f"Sent so far: {sent}, in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
             figure = step_figure(strip[number])
-            figures.append(replace(figure, notes=[*figure.notes, note]))
+            legend = figure.notes if one is plans[-1] else ()
+            figures.append(replace(figure, notes=[*legend, note]))
         return figures
 
     def draw_at(microseconds: float) -> list[Figure]:
-        """Draw how far each plan is after a modelled time."""
-        return draw_after(bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
+        """Draw how far each plan is after a modelled time, first on one axis."""
+        lanes = []
+        for one, end in zip(plans, ends):
+            steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
+            done = Bar(0, min(microseconds, end[-1]), "done")
+            lanes.append(Lane(one.collective, [*steps, done], one.algorithm))
+        title, axis = f"the race after {microseconds:.1f} us", "modelled time in us, step by step"
+        clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, idle="", axis=axis)
+        numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
+        return [Figure(title, [clock]), *draw_after(numbers)]
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:

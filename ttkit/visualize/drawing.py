@@ -5,6 +5,7 @@ drawings are HTML, so the browser breaks lines and rows to the width of its page
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ DARK = (
     "--chart:invert(1) hue-rotate(180deg) brightness(1.25)"
 )
 _RULES = (
-    f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
+    f".NAME{{{LIGHT};line-height:1.3;margin-bottom:10px;overflow-x:auto;"
     "font-family:system-ui,'DejaVu Sans',sans-serif}"
     f"@media(prefers-color-scheme:dark){{.NAME{{{DARK}}}}}"
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
@@ -49,10 +50,13 @@ _RULES = (
     # The mouse must reach the box below the text, which has the hover.
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
+    ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
-    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600;line-height:1.3}"
+    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
-    "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
+    "margin:6px 14px 2px 0;max-width:100%;min-width:185px;vertical-align:top}"
+    # A long caption breaks its lines; it never keeps drawings from standing side by side.
+    ".NAME .ttkit-caption{contain:inline-size;text-wrap:balance}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
     "@media print,(prefers-reduced-motion:reduce){"
     ".NAME .ttkit-pause,.NAME .ttkit-pause+span{display:none}}"
@@ -61,14 +65,16 @@ _RULES = (
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
     "padding:3px 9px}"
     ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
-    ".NAME table{border:0;color:var(--ink);font-size:12px;font-variant-numeric:tabular-nums;"
-    "margin-left:0}"
+    ".NAME table{border:0;border-collapse:collapse;color:var(--ink);font-size:12px;"
+    "font-variant-numeric:tabular-nums;margin-left:0}"
     ".NAME td,.NAME th{padding:2px 10px 2px 4px;vertical-align:top}"
+    ".NAME thead th{border-bottom:1px solid var(--frame);vertical-align:bottom}"
     ".NAME tfoot th{border-top:1px solid var(--frame)}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
-    "line-height:15px;margin:4px 0;max-width:800px;min-height:30px;padding:5px 9px;"
-    "white-space:pre-line}"
-    "@media(max-width:900px){.NAME .ttkit-alarm{min-height:45px}}"
+    "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
+    # What follows changing words stays in place.
+    ".jupyter-widgets .NAME .ttkit-alarm{min-height:30px}"
+    "@media(max-width:900px){.jupyter-widgets .NAME .ttkit-alarm{min-height:45px}}"
     ".NAME .ttkit-fine{background:var(--chip);font-size:12px}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
@@ -146,6 +152,8 @@ class Drawing:
         """Add an SVG element: `stroke_width=2` is stroke-width="2", an empty value is left out.
 
         A reader sees `hover` under the mouse, and a screen reader reads it."""
+        if attributes.get("fill") in PALETTE:
+            attributes["data_trace"] = attributes["fill"]
         written = "".join(
             f' {name.replace("_", "-")}="{value if isinstance(value, str) else f"{value:g}"}"'
             for name, value in attributes.items()
@@ -271,6 +279,10 @@ class Drawing:
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""
         inner = "".join(self._parts)
+        # While the mouse is on something of one chip, chunk or micro-batch, all else is paler.
+        for own in sorted(set(re.findall(r'data-trace="[^"]+"', inner))):
+            others = f"svg:has([{own}]:hover) [data-trace]:not([{own}])"
+            inner += f"<style>{others}{{opacity:.25}}</style>"
         if self.moves:
             clock = f"ttkit-{self.seconds * 1000:.0f}"
             rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
@@ -356,7 +368,7 @@ class Figure:
     def _repr_html_(self) -> str:
         panels = []
         for drawing in self.drawings:
-            caption = escape(drawing.title) if len(self.drawings) > 1 else ""
+            caption = _div("caption", escape(drawing.title)) if len(self.drawings) > 1 else ""
             panels.append(_div("panel", caption + drawing.svg(drawing.readable_look)))
         alarms = [message_box(self.alarm)] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]

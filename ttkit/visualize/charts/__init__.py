@@ -246,7 +246,9 @@ class Stacks(Chart):
         else:
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
-        ax.set_xlim(left=0)
+        ax.set_xlim(0, max(ax.get_xlim()[1], 1.1 * self.room))
+        if self.room:  # What reaches into the red does not fit.
+            ax.axvspan(self.room, ax.get_xlim()[1], color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")

@@ -164,9 +164,6 @@ class Lanes(Drawing):
         self._axis(bottom, axis)
         if seconds:
             self._run(end, lanes, arrows)
-        for trace in sorted({bar.trace for bar in bars if bar.trace and not self.many}):
-            own, others = f".ttkit-trace-{trace}", "[class^=ttkit-trace]"
-            self.add("style", f"svg:has({own}:hover) {others}:not({own}){{opacity:.25}}")
 
     def _spot(self, lane: int, time: float) -> Point:
         """Return where the middle of a lane is at a time."""
@@ -228,9 +225,7 @@ class Lanes(Drawing):
                     self._text(area, bar.text, INK)
 
     def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
-        look["stroke_width"] = 0.7
-        if bar.trace:
-            look["class"] = f"ttkit-trace-{bar.trace}"
+        look |= {"stroke_width": 0.7, "data_trace": bar.trace}
         if bar.drag:
             label = f"{bar.text}: left and right arrow keys move it"
             look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
@@ -286,6 +281,9 @@ class Lanes(Drawing):
     def _time(self, time: float) -> str:
         return short(time, self.unit) if self.unit else f"{time:g}"
 
+
+# Of plans that race: what is done lies over the steps, in the colour of the arrows of transfers.
+RACE = {"done": Look("done", "#3f7fe8b0"), "to come": Look("to come", "var(--chip)")}
 
 # ---------------------------------------------------------------- what ran when on which chips
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"

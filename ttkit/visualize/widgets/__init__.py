@@ -10,13 +10,23 @@ from typing import Any
 
 from ttkit.words import in_notebook
 
+# Controls stand side by side, each as wide as its words, so that the picture below stays in sight.
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
 # ipywidgets would cut both. A list stands beside its question, not at the far end of the row. A
 # card has lines above and below it only: its pictures need the whole width.
 STYLE = """
-.ttkit-guess { flex-wrap: wrap; height: auto !important; }
+.ttkit-controls { align-items: center; flex-flow: row wrap; gap: 2px 20px; height: auto; }
+.ttkit-controls > .widget-inline-hbox { margin: 2px 0; max-width: 100%; width: auto; }
+.ttkit-controls > .widget-inline-hbox > .widget-label { min-width: max-content; width: auto; }
+.ttkit-controls > .widget-checkbox > .widget-label { display: none; }
+.ttkit-controls select { padding-right: 26px; width: auto; }
+.ttkit-controls .slider-container { width: 160px; }
+.ttkit-controls .widget-readout { margin-left: 14px; min-width: 6ch; text-align: left; }
+.jupyter-widgets.ttkit-guess {
+    flex-wrap: wrap; height: auto !important; max-width: 100%; width: auto;
+}
 .ttkit-guess > .widget-label {
-    flex: 0 1 auto; height: auto; text-align: left; white-space: normal;
+    flex: 0 1 auto; height: auto; text-align: left; white-space: normal; width: auto;
 }
 .ttkit-guess > select { flex: 0 1 auto; height: 28px !important; }
 .ttkit-guess > input { max-width: 240px; }
@@ -24,14 +34,26 @@ STYLE = """
     border-bottom: 1px solid var(--jp-border-color2, #8a94a3);
     border-top: 3px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 0;
 }
-.ttkit-card button, .ttkit-to-do button {
+.ttkit-card button, .ttkit-to-do button, .widget-play button {
     border: 1px solid var(--jp-border-color1, #8a94a3); border-radius: 5px; width: auto;
 }
+.ttkit-card > .widget-hbox > button:first-child {
+    background: var(--jp-brand-color1, #3466b8); border-color: transparent;
+    color: var(--jp-ui-inverse-font-color1, white);
+}
+.ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
+.widget-play button { margin: 0 2px 0 0; padding: 0 12px; }
 .ttkit-to-do .widget-hbox { flex-wrap: wrap; height: auto; }
 .ttkit-to-do .widget-label {
     flex: 0 1 auto; font-weight: 600; height: auto; margin-right: 12px; white-space: normal;
 }
-.ttkit-to-do pre { overflow-wrap: anywhere; word-break: normal; }
+.ttkit-to-do .jp-RenderedText pre {
+    font-family: var(--jp-ui-font-family, sans-serif); line-height: 1.5; max-width: 800px;
+    overflow-wrap: anywhere; white-space: pre-line; word-break: normal;
+}
+.ttkit-beside { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 0 24px; }
+.ttkit-beside > * { max-width: 100%; min-width: 0; }
+.ttkit-beside > :last-child { flex: 1 1 320px; padding-top: 18px; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\
 %3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\

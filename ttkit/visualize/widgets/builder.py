@@ -165,7 +165,9 @@ class PlanBuilder(Touched):
         words = on_page(message_box(wrong or self.says, fine=not wrong) + buttons)
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
         table = Report("", head, self.score)
-        return self.figure(clickable=True)._repr_html_() + words + table._repr_html_()
+        beside = f"<div>{words}{table._repr_html_()}</div>"
+        picture = self.figure(clickable=True)._repr_html_()
+        return f'<div class="ttkit-beside">{picture}{beside}</div>'
 
     def act(self, what: str) -> str:
         """Do what a reader clicked, and return the page that is shown then."""

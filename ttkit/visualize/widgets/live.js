@@ -40,9 +40,14 @@ function render({ model, el }) {
   if (model.get("tallest")) box.style.cssText += "; height: 0; min-height: 100%";
   space.innerHTML = model.get("tallest").replaceAll(/ (id|data-\w+)="[^"]*"/g, "");
 
+  let picture = ""; // the last page that was no bare refusal; it stays, pale, below one
   const draw = () => {
     const used = el.contains(document.activeElement) ? nameOf(document.activeElement) : null;
-    box.innerHTML = model.get("page");
+    const page = model.get("page");
+    const refused = !/<(svg|img|table|pre)/.test(page);
+    box.innerHTML = refused ? `${page}<div inert style="opacity: 0.3">${picture}</div>` : page;
+    if (!refused) picture = page;
+    if (model.get("tallest")) box.style.overflowY = refused ? "hidden" : "auto";
     // the same part keeps the focus: the next key goes to it
     const parts = [...box.querySelectorAll("[data-act],[data-drag]")];
     if (used !== null) parts.find((found) => nameOf(found) === used)?.focus();
