@@ -52,5 +52,7 @@ def test_masks_and_vectors(wide, torch):
     assert mask.shape == (1, 16, 32, 64)
     for group, first in enumerate([0, 20, 8, 28, 16, 4, 24, 12] * 2):
         assert np.flatnonzero(mask[0, group, 7]).tolist() == list(range(first, first + 20))
+    others = ttnn.create_group_norm_input_negative_mask(320, 16, 2, ttnn.bfloat8_b)
+    assert others.dtype == ttnn.bfloat8_b and (ttkit.to_numpy(others) == 1 - mask).all()
     pair, mask = ttnn.dram_group_norm_params_from_torch([torch.rand(64)] * 2, 64, 4, wide)
     assert [list(each.shape) for each in (*pair, mask)] == [[1, 1, 2, 32]] * 2 + [[1, 4, 32, 32]]

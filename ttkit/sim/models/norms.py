@@ -19,7 +19,7 @@ from ttkit.sim.ops import (
     written,
 )
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.creation import from_torch
+from ttkit.sim.tensor.creation import from_torch, to_torch
 from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -259,14 +259,23 @@ def create_group_norm_weight_bias_rm(input_tensor, num_channels, num_cores_x):
 @checked
 def create_group_norm_input_mask(
     num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
-) -> Tensor:
+):
     """Return [1, groups, 32, n]: 1 in each group's columns, from the tile that it begins in."""
     size = num_channel // num_groups
     starts = np.arange(num_groups)[:, None] * size % (num_channel // num_cores_across_channel) % 32
     columns = np.arange(starts.max() + size)
     within = (columns >= starts) & (columns < starts + size)
     mask = in_whole_tiles(np.repeat(within[None, :, None], 32, 2))
-    return from_torch(mask, data_type, layout=Layout.TILE)  # type: ignore[no-any-return]
+    return from_torch(mask, data_type, layout=Layout.TILE)
+
+
+@checked
+def create_group_norm_input_negative_mask(
+    num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
+):
+    """Return 0 where the mask of `create_group_norm_input_mask` has 1, and 1 elsewhere."""
+    mask = create_group_norm_input_mask(num_channel, num_groups, num_cores_across_channel)
+    return from_torch(1 - to_torch(mask), data_type, layout=Layout.TILE)
 
 
 @checked
@@ -282,8 +291,7 @@ def dram_group_norm_params_from_torch(
     """Return torch vectors, one or a list, as `group_norm` takes them, and the mask."""
 
     def placed(vector):
-        vector = vector.reshape(1, 1, -1, 32)
-        return from_torch(vector, dtype, device=device)  # type: ignore[no-any-return]
+        return from_torch(vector.reshape(1, 1, -1, 32), dtype, device=device)
 
     listed = isinstance(torch_params, list)
     vectors = [*map(placed, torch_params)] if listed else placed(torch_params)
