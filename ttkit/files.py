@@ -202,6 +202,8 @@ def fail_with(asked: str, head: str, errors: Iterable[Finding]) -> NoReturn:
 def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:
     """Write a file and return its path; readers see the old file or the new one, never half.
 
+    Its folder is made where there is none.
+
     Args:
         asked: the call, for the message.
 
@@ -216,6 +218,7 @@ def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:
     """
     target = Path(path)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         # A rename is one step only within a file system, so the new file is in the same folder.
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
@@ -227,6 +230,6 @@ def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:
         fail(
             asked,
             f"the file cannot be written: {getattr(error, 'strerror', None) or error}",
-            "a file name in a folder that is there",
+            "a file name in a folder that you can write to",
         )
     return target

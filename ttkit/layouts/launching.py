@@ -165,7 +165,6 @@ def write_run(folder: AnyPath, files: dict[str, str]) -> str:
     there = [name for name in files if (path / name).exists()]
     if there:
         fail(asked, f"it has {', '.join(there)} already", "a new folder")
-    path.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_whole(path / name, text, asked)
     train = f"ttkit train --config {shlex.quote(str(path / CONFIG))}"

@@ -72,7 +72,6 @@ def copy_course(folder: Path) -> list[str]:
         for name in files(source):
             content, target = _content(source / name), folder / name
             new_hash, before = _hash(content), copied.get(str(name))
-            target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists() and _hash(target.read_bytes()) not in (new_hash, before):
                 if before == new_hash:
                     # The learner has changed the file, and the course has no newer version.
@@ -83,7 +82,6 @@ def copy_course(folder: Path) -> list[str]:
             if not target.exists() or target.read_bytes() != content:
                 write_whole(target, content, asked)
             copied[str(name)] = new_hash
-        (folder / RECORD).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         fail(asked, f"{error.strerror}: {error.filename}", "a folder that you can write to")
     write_whole(folder / RECORD, json.dumps(copied, indent=1), asked)

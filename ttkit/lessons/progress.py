@@ -49,8 +49,7 @@ def save(kind: str, name: str, what) -> None:
     if all_kept[kind].get(name) == PASSED:
         return
     all_kept[kind][name] = what
-    with contextlib.suppress(OSError, RuntimeError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(RuntimeError):
         write_whole(path, json.dumps(all_kept, indent=1), f"keep your progress in {path}")
 
 

@@ -203,7 +203,10 @@ def dump_tensor(file_name, tensor: Tensor) -> None:
 
     The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
     """
-    _write(Path(file_name), tensor)
+    path = Path(file_name)
+    if not path.parent.is_dir():  # ttnn makes none.
+        refuse("the file cannot be written: there is no such folder", f"mkdir -p {path.parent}")
+    _write(path, tensor)
 
 
 def _write(path: Path, tensor: Tensor, source: tuple = ()) -> None:
@@ -288,7 +291,6 @@ def as_tensor(
     if host is None:
         host = made(mapper)
         if host is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, host, source)
     return host if device is None or host is None else host.to(device, memory_config)
 

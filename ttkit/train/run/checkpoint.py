@@ -60,7 +60,6 @@ def save(
 
     Raises:
         TTKitError: it cannot be written, such as on a full disk.
-        OSError: the folder cannot be made.
 
     Example:
         >>> import tempfile
@@ -74,7 +73,6 @@ def save(
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     data = safetensors.numpy.save(arrays, {META: json.dumps(dict(meta))})
     target = Path(folder, f"step_{step:08d}.safetensors")
-    target.parent.mkdir(parents=True, exist_ok=True)
     for left in target.parent.glob(".step_*"):  # A killed process may have left a partial file.
         left.unlink()
     write_whole(target, data, f"save step {step} in {folder}")
@@ -233,7 +231,6 @@ def saved(folder: Path, step: int | None) -> Saved | None:
 
 def begin_log(folder: Path, history: Sequence[Record], step: int) -> None:
     """Start the log with the records of the steps so far; set checkpoints of later steps aside."""
-    folder.mkdir(parents=True, exist_ok=True)
     for later, path in checkpoints(folder).items():
         if later > step:
             path.rename(path.with_name(f"{path.name}.set_aside"))
