@@ -147,17 +147,12 @@ class Card:
         """Return the box for a guess."""
         import ipywidgets as widgets
 
-        how = {
-            "description": words,
-            "style": {"description_width": "initial"},
-            "layout": {"width": "auto", "max_width": "100%"},
-        }
         if choices:
-            box = widgets.Dropdown(options=[("choose", ""), *((c, c) for c in choices)], **how)
+            options = [("choose", ""), *((c, c) for c in choices)]
+            box = widgets.Dropdown(options=options, description=words)
         else:
-            box = widgets.Text(placeholder="your guess", **how)
-        box.add_class("ttkit-guess")
-        return box
+            box = widgets.Text(placeholder="your guess", description=words)
+        return box.add_class("ttkit-guess")
 
     def _reveal(self, button) -> None:
         """Keep the guesses and show the answer, if there is a guess for each question."""
@@ -175,9 +170,10 @@ class Card:
         for key, (words, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
             said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
-            lines.append(f"{words} {said}Answer: {shown(fact)}.")
+            words, said, fact = map(escape, (words, said, shown(fact)))
+            lines.append(f"<p>{words}<br>{said}Answer: <b>{fact}</b></p>")
             self.boxes[key].layout.display = "none"
-        self.said.value = "<br>".join(map(escape, lines))
+        self.said.value = "".join(lines)
         self.buttons.layout.display, self.answer.layout.display = "none", None
 
 

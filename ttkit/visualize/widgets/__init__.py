@@ -11,19 +11,36 @@ from typing import Any
 from ttkit.words import in_notebook
 
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
-# ipywidgets would cut both. A list stands beside its question, not at the far end of the row. A
-# card has lines above and below it only: its pictures need the whole width.
+# ipywidgets would cut both. The boxes for the guesses of a card stand below one another, right of
+# its longest question. A card has lines above and below it only: its pictures need the whole width.
+# JupyterLab would break printed lines inside words.
+# Controls are cells of one size in rows, and their names begin where the picture below begins.
 STYLE = """
-.ttkit-guess { flex-wrap: wrap; height: auto !important; }
-.ttkit-guess > .widget-label {
-    flex: 0 1 auto; height: auto; text-align: left; white-space: normal;
+.ttkit-card {
+    display: grid; gap: 2px 12px; grid-template-columns: fit-content(min(42em, 65%)) minmax(0, 1fr);
 }
-.ttkit-guess > select { flex: 0 1 auto; height: 28px !important; }
+.ttkit-card > * { grid-column: 1 / -1; min-width: 0; }
+.ttkit-guess {
+    align-items: center; display: grid; grid-template-columns: subgrid; height: auto !important;
+    width: auto !important;
+}
+.ttkit-guess > .widget-label {
+    height: auto; line-height: 1.4; text-align: left; white-space: normal; width: auto;
+}
+.ttkit-guess > select { height: 28px !important; justify-self: start; }
 .ttkit-guess > input { max-width: 240px; }
+.ttkit-card p { line-height: 1.5; margin: 0 0 6px; }
+.ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
 .ttkit-card, .ttkit-to-do {
     border-bottom: 1px solid var(--jp-border-color2, #8a94a3);
     border-top: 3px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 0;
 }
+.ttkit-card::before, .ttkit-to-do::before {
+    color: var(--jp-ui-font-color2, #586274); font-size: 11px; grid-column: 1 / -1;
+    letter-spacing: 0.06em; line-height: 18px; margin-left: 2px; text-transform: uppercase;
+}
+.ttkit-card::before { content: "Predict"; }
+.ttkit-to-do::before { content: "Your turn"; }
 .ttkit-card button, .ttkit-to-do button {
     border: 1px solid var(--jp-border-color1, #8a94a3); border-radius: 5px; width: auto;
 }
@@ -31,7 +48,12 @@ STYLE = """
 .ttkit-to-do .widget-label {
     flex: 0 1 auto; font-weight: 600; height: auto; margin-right: 12px; white-space: normal;
 }
-.ttkit-to-do pre { overflow-wrap: anywhere; word-break: normal; }
+.jp-RenderedText pre { overflow-wrap: anywhere; word-break: normal; }
+.ttkit-controls { flex-flow: row wrap; height: auto; }
+.ttkit-controls > * { margin: 2px 20px 2px 0; max-width: 100%; width: 340px; }
+.ttkit-controls > .widget-dropdown { min-width: min(340px, 100%); width: max-content; }
+.ttkit-controls > .jupyter-widget-play, .ttkit-controls > .widget-play { width: auto; }
+.ttkit-controls .widget-label { text-align: left; width: 14ch; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\
 %3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\

@@ -95,7 +95,7 @@ def panel(
         player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
         widgets.jslink((player, "value"), (handles[moves], "index"))
         row.insert(0, player)
-    return widgets.VBox([widgets.HBox(row, layout={"flex_flow": "row wrap"}), page])
+    return widgets.VBox([widgets.HBox(row).add_class("ttkit-controls"), page])
 
 
 def page_of(draw: Callable) -> str:
@@ -112,12 +112,9 @@ def _handle(name: str, given: Values, value):
     import ipywidgets as widgets
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
-    how["style"] = {"description_width": "14ch"}
-    how["layout"] = {"width": "360px", "max_width": "100%", "margin": "2px"}
     if isinstance(given, bool):
-        return widgets.Checkbox(**how)
+        return widgets.Checkbox(**how, indent=False)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        how["layout"] |= {"width": "max-content", "min_width": "min(360px, calc(100% - 4px))"}
         return widgets.Dropdown(options=options, **how)
     return widgets.SelectionSlider(options=options, **how)
