@@ -87,7 +87,7 @@ PALETTE = """
 """.split()
 
 # What is not a chip has one colour in all pictures: first what a chip holds, in charts; then what
-# it does, in lanes, whose boxes have dark words.
+# it does, in lanes, whose boxes have dark words; and parts of charts that mean the same.
 ROLES = {
     "weights": "#5b8fdc",
     "gradients": "#cc7a3c",
@@ -101,6 +101,11 @@ ROLES = {
     "weight gradient": "#b48be0",
     "communication": "#adb5c1",
     "exposed communication": "#f2948b",
+    "kept": "#a0bf58",
+    "dropped": "#f2948b",
+    "empty": "#8a939e",
+    "inside hosts": "#adb5c1",
+    "network": "#f2948b",
 }
 
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.
