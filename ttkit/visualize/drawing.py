@@ -40,7 +40,7 @@ DARK = (
     "--chart:invert(1) hue-rotate(180deg) brightness(1.25)"
 )
 _RULES = (
-    f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
+    f".NAME{{{LIGHT};margin:6px 0 10px;overflow-x:auto;"
     "font-family:system-ui,'DejaVu Sans',sans-serif}"
     f"@media(prefers-color-scheme:dark){{.NAME{{{DARK}}}}}"
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
@@ -49,7 +49,8 @@ _RULES = (
     # The mouse must reach the box below the text, which has the hover.
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
-    ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
+    ".NAME .ttkit-chart{max-width:100%;min-width:576px;height:auto;display:block;"
+    "filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600;line-height:1.3}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
@@ -104,6 +105,7 @@ ROLES = {
     "kept": "#a0bf58",
     "dropped": "#f2948b",
     "empty": "#8a939e",
+    "idle": "#8a939e",
     "inside hosts": "#adb5c1",
     "network": "#f2948b",
 }
@@ -362,16 +364,13 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            panels.append(_div("panel", caption + drawing.svg(drawing.readable_look)))
+            picture = drawing.svg(drawing.readable_look)
+            panels.append(f'<div class="ttkit-panel">{caption}{picture}</div>')
         alarms = [message_box(self.alarm)] if self.alarm else []
-        notes = [_div("note", escape(note)) for note in self.notes]
+        notes = [f'<div class="ttkit-note">{escape(note)}</div>' for note in self.notes]
         title = f'<span class="ttkit-title">{escape(self.title)}</span>'
         pause = PAUSE if any(drawing.loops for drawing in self.drawings) else ""
         return on_page("".join([title, pause, "<br>", *panels, *alarms, *notes]))
-
-
-def _div(kind: str, content: str) -> str:
-    return f'<div class="ttkit-{kind}">{content}</div>'
 
 
 def message_box(text: str, fine: bool = False) -> str:

@@ -13,12 +13,13 @@ from textwrap import fill
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import INK, READABLE, ROLES, on_page
+from ttkit.visualize.drawing import INK, ROLES, on_page
 from ttkit.words import short
 
-# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
+# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px. At
+# the width that the pages' style keeps on a narrow page, it still has 10.
 WIDTH = 6.4
-SMALL, DOTS_PER_INCH = 8, 192
+DOTS_PER_INCH = 192
 LEGEND = 84  # The line of a legend has room for this many letters; a sign takes 8.
 # Each colour of a curve stands out from a light and from a dark page.
 COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
@@ -75,10 +76,9 @@ class Chart:
             # `savefig` would draw everything twice, the first time for nothing.
             FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
-        wide, least = (96 * WIDTH * part for part in (1, READABLE / (SMALL * 4 / 3)))
         return (
-            f'<img class="ttkit-chart" alt="{escape(text)}" style="min-width:{least:.0f}px" '
-            f'width="{wide:.0f}" src="data:image/svg+xml;base64,{image}">{self.spots(ax)}'
+            f'<img class="ttkit-chart" alt="{escape(text)}" width="614" '
+            f'src="data:image/svg+xml;base64,{image}">{self.spots(ax)}'
         )
 
     def spots(self, ax) -> str:
@@ -91,7 +91,9 @@ def entitle(ax, title: str) -> None:
     from matplotlib.transforms import blended_transform_factory
 
     signs, labels = ax.get_legend_handles_labels()
-    columns = LEGEND // (8 + max(map(len, labels), default=0)) or 1
+    letters = [8 + len(label) for label in labels]
+    fits = sum(letters) <= LEGEND
+    columns = (len(labels) if fits else LEGEND // max(letters)) or 1
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
     text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
     left = ax.transAxes
