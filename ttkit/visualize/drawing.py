@@ -52,6 +52,7 @@ _RULES = (
     ".NAME .ttkit-chart{max-width:100%;min-width:576px;height:auto;display:block;"
     "filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600;line-height:1.3}"
+    ".NAME span.ttkit-title{display:inline-block}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"

@@ -27,8 +27,8 @@ STYLE = """
 .ttkit-guess > .widget-label {
     height: auto; line-height: 1.4; text-align: left; white-space: normal; width: auto;
 }
-.ttkit-guess > select { height: 28px !important; justify-self: start; }
-.ttkit-guess > input { max-width: 240px; }
+.ttkit-guess > select { height: 28px !important; justify-self: start; max-width: 100%; }
+.ttkit-guess > input { max-width: min(240px, 100%); min-width: 0; }
 .ttkit-card p { line-height: 1.5; margin: 0 0 6px; }
 .ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
 .ttkit-card, .ttkit-to-do {
