@@ -163,7 +163,7 @@ class Curves(Chart):
             dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            if dash and len(set(y)) == 1 < len(y):  # A level to compare with, such as a break-even.
+            if name == "break-even":  # It is a level to compare with, not data.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
             ax.plot(x, y, linestyle=dash, label=name, **look)
         entitle(ax, self.title)
