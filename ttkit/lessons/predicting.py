@@ -169,9 +169,10 @@ class Card:
         lines = []
         for key, (words, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
-            said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
+            how = "" if guess is None else verdict(guess, fact)
+            said = f"You said {shown(guess)}: {how}. " if how else ""
             words, said, fact = map(escape, (words, said, shown(fact)))
-            lines.append(f"<p>{words}<br>{said}Answer: <b>{fact}</b></p>")
+            lines.append(f'<p data-verdict="{how}">{words}<br>{said}Answer: <b>{fact}</b></p>')
             self.boxes[key].layout.display = "none"
         self.said.value = "".join(lines)
         self.buttons.layout.display, self.answer.layout.display = "none", None

@@ -31,6 +31,10 @@ STYLE = """
 .ttkit-guess > input { max-width: min(240px, 100%); min-width: 0; }
 .ttkit-card p { line-height: 1.5; margin: 0 0 6px; }
 .ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
+[data-verdict="right"] b, [data-verdict="close enough"] b {
+    color: var(--jp-success-color0, #388e3c);
+}
+[data-verdict="right"] b::after, [data-verdict="close enough"] b::after { content: " \\2713"; }
 .ttkit-card, .ttkit-to-do {
     border-bottom: 1px solid var(--jp-border-color2, #8a94a3);
     border-top: 3px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 0;
