@@ -84,7 +84,7 @@ def shown(monkeypatch):
 def test_a_page_shows_the_figures_and_leaves_the_chart(shown):
     trainer = run()
     view = live_training.Page(trainer, 3)
-    assert shown[0][1]["text/plain"].startswith("nothing yet\nstories: 0 steps")
+    assert shown[0][1]["text/plain"].startswith("step 0\nstories: 0 steps")
     trainer.history.append(record(1, 2.5))
     view.update(record(1))
     assert len(shown) == 1  # too soon after the first

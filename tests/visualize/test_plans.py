@@ -82,7 +82,7 @@ def test_each_point_has_a_spot_over_it(layouts):
             (each.point[0] - left) / (right - left),
             (each.point[1] - bottom) / (top - bottom),
         )
-        assert name == str(each.layout)
+        assert name.startswith(f"{each.layout}: {each.tokens_per_s:,.0f} tokens/s, ")
         assert float(x) == pytest.approx(100 * (box.x0 + across * box.width), abs=0.01)
         assert float(y) == pytest.approx(100 * (box.y0 + up * box.height), abs=0.01)
 

@@ -72,7 +72,7 @@ def test_an_edge_does_not_hide_a_sliver():
     """A bar of less than 2 px has no edge of another colour, and no lines over it."""
     lane = ChipLane((0,), (Bar(0, 999, COMPUTE, "long"), Bar(999, 1000, COMMUNICATION, "short")))
     page = Timeline("timeline", (lane,))._repr_html_()
-    wide, thin = KINDS[COMPUTE].fill, KINDS[COMMUNICATION].fill
+    wide, thin = KINDS[COMPUTE].fill, KINDS["exposed"].fill
     edges = re.findall(r'width="([\d.]+)" height="30" rx="0" fill="(#\w+)" stroke="(#\w+)"', page)
     assert ("539.46", wide, "#1c2430") in edges and ("0.54", thin, thin) in edges
 

@@ -152,8 +152,7 @@ class Card:
             box = widgets.Dropdown(options=options, description=words)
         else:
             box = widgets.Text(placeholder="your guess", description=words)
-        box.add_class("ttkit-guess")
-        return box
+        return box.add_class("ttkit-guess")
 
     def _reveal(self, button) -> None:
         """Keep the guesses and show the answer, if there is a guess for each question."""
@@ -170,10 +169,12 @@ class Card:
         lines = []
         for key, (words, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
-            said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
-            lines.append(f"{escape(f'{words} {said}')}<b>Answer: {escape(shown(fact))}.</b>")
+            how = "" if guess is None else verdict(guess, fact)
+            said = f"You said {shown(guess)}: {how}. " if how else ""
+            words, said, fact = map(escape, (words, said, shown(fact)))
+            lines.append(f'<p data-verdict="{how}">{words}<br>{said}Answer: <b>{fact}</b></p>')
             self.boxes[key].layout.display = "none"
-        self.said.value = "<br>".join(lines)
+        self.said.value = "".join(lines)
         self.buttons.layout.display, self.answer.layout.display = "none", None
 
 

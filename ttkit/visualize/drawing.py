@@ -41,7 +41,7 @@ DARK = (
     "--chart:invert(1) hue-rotate(180deg) brightness(1.25)"
 )
 _RULES = (
-    f".NAME{{{LIGHT};line-height:1.3;margin-bottom:10px;overflow-x:auto;"
+    f".NAME{{{LIGHT};line-height:1.3;margin:6px 0 10px;overflow-x:auto;"
     "font-family:system-ui,'DejaVu Sans',sans-serif}"
     f"@media(prefers-color-scheme:dark){{.NAME{{{DARK}}}}}"
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
@@ -51,7 +51,8 @@ _RULES = (
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
-    ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
+    ".NAME .ttkit-chart{max-width:100%;min-width:576px;height:auto;display:block;"
+    "filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;min-width:185px;vertical-align:top}"
@@ -93,7 +94,7 @@ PALETTE = """
 """.split()
 
 # What is not a chip has one colour in all pictures: first what a chip holds, in charts; then what
-# it does, in lanes, whose boxes have dark words.
+# it does, in lanes, whose boxes have dark words; and parts of charts that mean the same.
 ROLES = {
     "weights": "#5b8fdc",
     "gradients": "#cc7a3c",
@@ -107,6 +108,12 @@ ROLES = {
     "weight gradient": "#b48be0",
     "communication": "#adb5c1",
     "exposed communication": "#f2948b",
+    "kept": "#a0bf58",
+    "dropped": "#f2948b",
+    "empty": "#8a939e",
+    "idle": "#8a939e",
+    "inside hosts": "#adb5c1",
+    "network": "#f2948b",
 }
 
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.
@@ -368,17 +375,15 @@ class Figure:
     def _repr_html_(self) -> str:
         panels = []
         for drawing in self.drawings:
-            caption = _div("caption", escape(drawing.title)) if len(self.drawings) > 1 else ""
-            panels.append(_div("panel", caption + drawing.svg(drawing.readable_look)))
+            caption = f'<div class="ttkit-caption">{escape(drawing.title)}</div>'
+            picture = drawing.svg(drawing.readable_look)
+            shown = caption + picture if len(self.drawings) > 1 else picture
+            panels.append(f'<div class="ttkit-panel">{shown}</div>')
         alarms = [message_box(self.alarm)] if self.alarm else []
-        notes = [_div("note", escape(note)) for note in self.notes]
+        notes = [f'<div class="ttkit-note">{escape(note)}</div>' for note in self.notes]
         title = f'<span class="ttkit-title">{escape(self.title)}</span>'
         pause = PAUSE if any(drawing.loops for drawing in self.drawings) else ""
         return on_page("".join([title, pause, "<br>", *panels, *alarms, *notes]))
-
-
-def _div(kind: str, content: str) -> str:
-    return f'<div class="ttkit-{kind}">{content}</div>'
 
 
 def message_box(text: str, fine: bool = False) -> str:

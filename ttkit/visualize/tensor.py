@@ -164,7 +164,7 @@ def draw_tensor(tensor) -> Figure:
         lines, fill, held = ["no shard"], "var(--empty)", Box()
         if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
-            lines = wrap(text, 15 if wide else 11, max_lines=3, break_long_words=False)
+            lines = wrap(text, 20 if wide else 11, max_lines=3, break_long_words=False)
             part, differs = map_of(picture, place.ranges), place.group in picture.unequal
             held = Box(fill="#3d4a5c", part=part, hatched=differs)
         name = label

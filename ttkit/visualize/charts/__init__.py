@@ -13,16 +13,14 @@ from textwrap import fill
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import LIGHT, READABLE, ROLES, on_page
+from ttkit.visualize.drawing import INK, ROLES, on_page
 from ttkit.words import short
 
-# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
+# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px. At
+# the width that the pages' style keeps on a narrow page, it still has 10.
 WIDTH = 6.4
-SMALL, DOTS_PER_INCH = 8, 192
+DOTS_PER_INCH = 192
 LEGEND = 84  # The line of a legend has room for this many letters; a sign takes 8.
-# Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
-LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
-INK, FRAME = LIGHT_PAGE["ink"], LIGHT_PAGE["frame"]
 # Each colour of a curve stands out from a light and from a dark page.
 COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
@@ -30,9 +28,8 @@ HATCHES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
 BESIDE = 45  # The name of a bar breaks after this many letters.
 Points = Sequence[tuple[float, float]]
+# Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LOOK = Path(__file__).with_name("look.mplstyle")
-INKED = "text.color axes.labelcolor axes.edgecolor xtick.color ytick.color"
-COLOURED = dict.fromkeys(INKED.split(), INK) | {"grid.color": FRAME}
 
 
 class Chart:
@@ -70,7 +67,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         text, page = repr(self), io.BytesIO()
-        with style.context(["default", LOOK, {**COLOURED, "svg.hashsalt": text}]):
+        with style.context(["default", LOOK, {"svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
             self.draw(ax)
@@ -79,10 +76,9 @@ class Chart:
             # `savefig` would draw everything twice, the first time for nothing.
             FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
-        wide, least = (96 * WIDTH * part for part in (1, READABLE / (SMALL * 4 / 3)))
         return (
-            f'<img class="ttkit-chart" alt="{escape(text)}" style="min-width:{least:.0f}px" '
-            f'width="{wide:.0f}" src="data:image/svg+xml;base64,{image}">{self.spots(ax)}'
+            f'<img class="ttkit-chart" alt="{escape(text)}" width="614" '
+            f'src="data:image/svg+xml;base64,{image}">{self.spots(ax)}'
         )
 
     def spots(self, ax) -> str:
@@ -95,7 +91,9 @@ def entitle(ax, title: str) -> None:
     from matplotlib.transforms import blended_transform_factory
 
     signs, labels = ax.get_legend_handles_labels()
-    columns = LEGEND // (8 + max(map(len, labels), default=0)) or 1
+    letters = [8 + len(label) for label in labels]
+    fits = sum(letters) <= LEGEND
+    columns = (len(labels) if fits else LEGEND // max(letters)) or 1
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
     text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
     left = ax.transAxes
@@ -109,7 +107,7 @@ def entitle(ax, title: str) -> None:
         rows = [n for column in range(columns) for n in range(column, len(labels), columns)]
         how = {"bbox_to_anchor": (0.01, 1), "bbox_transform": left, "loc": "lower left"}
         signs, labels = [signs[n] for n in rows], [labels[n] for n in rows]
-        ax.legend(signs, labels, ncols=columns, borderpad=0, **how).set_in_layout(False)
+        ax.legend(signs, labels, ncols=columns, **how).set_in_layout(False)
 
 
 @dataclass(repr=False)
@@ -163,9 +161,11 @@ class Curves(Chart):
             # Lower curves are wider, so that they stay visible below the upper ones.
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
             dots = "o" if not dash or len(points) <= DOTS else ""
-            look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
+            look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            ax.plot(x, y, label=name, linewidth=width, **look)
+            if name == "break-even":  # It is a level to compare with, not data.
+                look, dash = {"color": INK, "linewidth": 0.8}, "-"
+            ax.plot(x, y, linestyle=dash, label=name, **look)
         entitle(ax, self.title)
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
@@ -228,7 +228,8 @@ class Stacks(Chart):
         names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
             sizes = [row[i] for row in self.rows.values()]
-            colour = ROLES.get(part, COLOURS[i % len(COLOURS)])
+            # A chart of one part shows by its bars' colours what they are, such as weights.
+            colour = [ROLES.get(part or name, COLOURS[i % len(COLOURS)]) for name in self.rows]
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
             look["hatch"] = HATCHES[i % len(HATCHES)] or None
             if part in self.hatched:
@@ -250,7 +251,6 @@ class Stacks(Chart):
         if self.room:  # What reaches into the red does not fit.
             ax.axvspan(self.room, ax.get_xlim()[1], color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
-        ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
         entitle(ax, self.title)
 

@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from ttkit.plans import Plan, cost, crossover
-from ttkit.visualize.charts import INK, Curves
-from ttkit.visualize.drawing import size_text
+from ttkit.visualize.charts import Curves
+from ttkit.visualize.drawing import INK, size_text
 
 SIZES = tuple(64 << n for n in range(17))  # Sizes go from 64 bytes to 4 MiB.
 

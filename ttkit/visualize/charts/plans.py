@@ -148,8 +148,8 @@ LOOK = """<style>
 .ttkit-map span:hover, .ttkit-map [aria-pressed] { border: 2px solid var(--ink); }
 </style>"""
 SPOT = (
-    '<span role="button" tabindex="0" data-act="{}" title="{}" style="left:{:.2%};bottom:{:.2%}">'
-    "</span>"
+    '<span role="button" tabindex="0" data-act="{0}" title="{1.layout}: {1.point[1]:,.0f} '
+    'tokens/s, {1.point[0]:.2f} GB a chip" style="left:{2:.2%};bottom:{3:.2%}"></span>'
 )
 WAITS = ("communication", "bubble", "optimizer")  # Compute is no wait, even if it is the longest.
 
@@ -177,7 +177,7 @@ class LayoutMap(Curves):
         """Return a spot to click over each point."""
         place = ax.transData + ax.figure.transFigure.inverted()
         return "".join(
-            SPOT.format(i, each.layout, *place.transform(each.point))
+            SPOT.format(i, each, *place.transform(each.point))
             for i, each in enumerate(self.layouts.fitting)
         )
 

@@ -102,7 +102,8 @@ class Arrow(NamedTuple):
 class Lanes(Drawing):
     """The drawing of lanes, the first on top, on one axis that begins at 0.
 
-    A bar whose text does not fit is hatched, which shows its kind without colour.
+    A bar whose text does not fit is hatched, which shows its kind without colour. The number of its
+    micro-batch may still fit.
 
     Args:
         looks: of each kind, in the order of the legend.
@@ -144,10 +145,11 @@ class Lanes(Drawing):
         self.rate = seconds / (self.end or 1)
         empty = end * self.scale + later if end else WIDTH
         bars = [bar for lane in lanes for bar in lane.bars]
-        kinds = {bar.kind for bar in bars}
-        self.looks = {kind: look for kind, look in looks.items() if kind in kinds}
+        self.looks = {k: look for k, look in looks.items() if any(b.kind == k for b in bars)}
         self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
-        self._legend({bar.kind for bar in bars if self.many or not self._fits(bar)}, idle)
+        self.hatched = {b.kind for b in bars if self.many or not self._fits(b, b.text)}
+        self.traced = self.hatched - {b.kind for b in bars if not self._fits(b, b.trace)}
+        self._legend(idle)
         for row, lane in enumerate(lanes):
             top = HEAD + row * LANE
             self.words(0, top + 14, lane.name, **LEFT_WORDS, font_weight=BOLD)
@@ -161,7 +163,7 @@ class Lanes(Drawing):
                 self._text(area, bar.text, "var(--ink)")
         for arrow in arrows:
             self._arrow(arrow)
-        self._axis(bottom, axis)
+        self._axis(bottom, axis, end)
         if seconds:
             self._run(end, lanes, arrows)
 
@@ -199,9 +201,14 @@ class Lanes(Drawing):
             self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
             self.words(x + 6, y + 3, arrow.text, **LEFT_WORDS, **HALO)
 
-    def _fits(self, bar: Bar) -> bool:
+    def _fits(self, bar: Bar, text: str) -> bool:
         wide = (bar.end - bar.start) * self.scale
-        return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= wide
+        return bool(text) and 0.92 * width_of(text, SIZE) <= wide
+
+    def _label(self, bar: Bar) -> str:
+        """Return what stands in a bar."""
+        text = bar.trace if bar.kind in self.traced else bar.text
+        return text if self._fits(bar, text) else ""
 
     def _bars(self, bars: Sequence[Bar], top: float) -> None:
         """Draw the bars of a lane."""
@@ -217,15 +224,19 @@ class Lanes(Drawing):
             thin, fill = area[2] < 4, bar.fill or look.fill
             with self._ghost(bar.start):
                 self._bar(area, bar, hover=hover, fill=fill, stroke=fill if thin else INK)
-                if not (thin or self._fits(bar)):
-                    self.hatch([area], look.gap)
+                (x, y, w, h), traced = area, bar.kind in self.traced
+                if not thin and (traced or not self._fits(bar, bar.text)):
+                    ends = (x, y, w, h / 4), (x, y + 0.75 * h, w, h / 4)
+                    self.hatch(ends if traced else [area], look.gap)
         for bar, area in zip(bars, areas):  # A bar may lie over another, never over a text.
-            if self._fits(bar):
+            if text := self._label(bar):
                 with self._ghost(bar.start):
-                    self._text(area, bar.text, INK)
+                    self._text(area, text, INK)
 
     def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
+        # The mouse reaches through a bar without a text to the one below it.
         look |= {"stroke_width": 0.7, "data_trace": bar.trace}
+        look["pointer_events"] = "" if bar.text else "none"
         if bar.drag:
             label = f"{bar.text}: left and right arrow keys move it"
             look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
@@ -235,9 +246,8 @@ class Lanes(Drawing):
     def _text(self, area: Rectangle, text: str, colour: str) -> None:
         x, y, w, h = area
         # What would touch the text of the next bar is squeezed.
-        look: Attributes = {}
-        if width_of(text, SIZE) > w:
-            look = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
+        squeezed: Attributes = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
+        look = squeezed if width_of(text, SIZE) > w else {}
         self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour, **look)
 
     def _shapes(self, bars: Sequence[Bar], areas: Sequence[Rectangle]) -> None:
@@ -253,29 +263,32 @@ class Lanes(Drawing):
             self.blocks(joined, fill=fill, stroke=fill, stroke_width=0.4)
             self.hatch(joined, self.looks[kind].gap)
 
-    def _legend(self, hatched: set[str], idle: str) -> None:
+    def _legend(self, idle: str) -> None:
         x = float(LEFT)
-        for kind, look in {**self.looks, "": Look(idle, "var(--empty)")}.items():
-            if not look.name:
-                continue
+        looks = self.looks | ({"": Look(idle, "var(--empty)")} if idle else {})
+        for kind, look in looks.items():
             area = x, 2, 20, 16
             self.box(area, rx=0, fill=look.fill, stroke=INK if kind else "var(--edge)")
-            if kind in hatched:
+            if kind in self.hatched:
                 self.hatch([area], look.gap)
             elif len(kind) == 1:
                 self.words(x + 10, 15, kind, SIZE, fill=INK)
             self.words(x + 26, 15, look.name, **LEFT_WORDS)
             x += 44 + width_of(look.name, SIZE)
 
-    def _axis(self, top: float, words: str) -> None:
+    def _axis(self, top: float, words: str, end: float) -> None:
+        """Draw the axis, and in bold where the bars end: pictures are compared by that."""
         ten = 10 ** math.floor(math.log10(self.end / 4)) if self.end else 1
         step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= self.end)
         step = step if self.unit else max(step, 1)
-        for i in range(int(self.end / step * (1 + 1e-9)) + 1):
-            x = LEFT + i * step * self.scale
+        times = [i * step for i in range(int(self.end / step * (1 + 1e-9)) + 1)]
+        near = (width_of(self._time(end), SIZE) + 14) / self.scale
+        for time in [*(t for t in times if abs(t - end) > near), end]:
+            look = {"fill": "var(--ink)", "font_weight": BOLD} if time == end else {}
+            x = LEFT + time * self.scale
             self.line((x, top - 4), (x, top), stroke="var(--edge)", stroke_width=1)
             anchor = "end" if x > LEFT + WIDTH - 15 else "middle"
-            self.words(x, top + 14, self._time(i * step), **SOFT, text_anchor=anchor)
+            self.words(x, top + 14, self._time(time), **SOFT | look, text_anchor=anchor)
         self.words(LEFT, top + 30, words, **SOFT, text_anchor="start")
 
     def _time(self, time: float) -> str:
@@ -374,7 +387,9 @@ class Timeline:
         rows = []
         for lane in self.lanes:
             name, about = [*wrap(lane.label, COLUMN, max_lines=2, placeholder=" …"), ""][:2]
-            drawn = [*lane.bars, *(Bar(*span, EXPOSED) for span in lane.exposed)]
+            spans = lane.exposed
+            drawn = [b._replace(kind=EXPOSED) if b[:2] in spans else b for b in lane.bars]
+            drawn += [Bar(*span, EXPOSED) for span in spans]
             if self.beside:
                 name = shorten(lane.label, COLUMN, placeholder=" …")
                 rows.append(Lane(name, [bar for bar in drawn if bar.kind == COMPUTE], COMPUTE))

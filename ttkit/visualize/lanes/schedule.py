@@ -13,7 +13,7 @@ from ttkit.visualize.drawing import ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
 # Each kind has a colour, and the gap between the lines of its hatching in px.
-GAPS = {"F": 0, "B": 6, "I": 12, "W": 3}
+GAPS = {"F": 0, "B": 6, "I": 12, "W": 4}
 LOOKS = {kind: Look(name, ROLES[name], GAPS[kind]) for kind, name in KINDS.items()}
 SECONDS = 8.0  # A schedule that moves takes so long from one end of its axis to the other.
 COLUMNS = 100  # Lanes take this many columns of a terminal.

@@ -12,8 +12,9 @@ from ttkit.words import in_notebook
 
 # Controls stand side by side, each as wide as its words, so that the picture below stays in sight.
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
-# ipywidgets would cut both. A list stands beside its question, not at the far end of the row. A
-# card has lines above and below it only: its pictures need the whole width.
+# ipywidgets would cut both. The boxes for the guesses of a card stand below one another, right of
+# its longest question. A card has lines above and below it only: its pictures need the whole width.
+# JupyterLab would break printed lines inside words.
 STYLE = """
 .ttkit-controls { align-items: center; flex-flow: row wrap; gap: 2px 20px; height: auto; }
 .ttkit-controls > .widget-inline-hbox { margin: 2px 0; max-width: 100%; width: auto; }
@@ -22,18 +23,35 @@ STYLE = """
 .ttkit-controls select { padding-right: 26px; width: auto; }
 .ttkit-controls .slider-container { width: 160px; }
 .ttkit-controls .widget-readout { margin-left: 14px; min-width: 6ch; text-align: left; }
-.jupyter-widgets.ttkit-guess {
-    flex-wrap: wrap; height: auto !important; max-width: 100%; width: auto;
+.ttkit-card {
+    display: grid; gap: 2px 12px; grid-template-columns: fit-content(min(42em, 65%)) minmax(0, 1fr);
+}
+.ttkit-card > * { grid-column: 1 / -1; min-width: 0; }
+.ttkit-guess {
+    align-items: center; display: grid; grid-template-columns: subgrid; height: auto !important;
+    width: auto !important;
 }
 .ttkit-guess > .widget-label {
-    flex: 0 1 auto; height: auto; text-align: left; white-space: normal; width: auto;
+    height: auto; line-height: 1.4; text-align: left; white-space: normal; width: auto;
 }
-.ttkit-guess > select { flex: 0 1 auto; height: 28px !important; }
-.ttkit-guess > input { max-width: 240px; }
+.ttkit-guess > select { height: 28px !important; justify-self: start; max-width: 100%; }
+.ttkit-guess > input { max-width: min(240px, 100%); min-width: 0; }
+.ttkit-card p { line-height: 1.5; margin: 0 0 6px; }
+.ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
+[data-verdict="right"] b, [data-verdict="close enough"] b {
+    color: var(--jp-success-color0, #388e3c);
+}
+[data-verdict="right"] b::after, [data-verdict="close enough"] b::after { content: " \\2713"; }
 .ttkit-card, .ttkit-to-do {
     border-bottom: 1px solid var(--jp-border-color2, #8a94a3);
     border-top: 3px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 0;
 }
+.ttkit-card::before, .ttkit-to-do::before {
+    color: var(--jp-ui-font-color2, #586274); font-size: 11px; grid-column: 1 / -1;
+    letter-spacing: 0.06em; line-height: 18px; margin-left: 2px; text-transform: uppercase;
+}
+.ttkit-card::before { content: "Predict"; }
+.ttkit-to-do::before { content: "Your turn"; }
 .ttkit-card button, .ttkit-to-do button, .widget-play button {
     border: 1px solid var(--jp-border-color1, #8a94a3); border-radius: 5px; width: auto;
 }
@@ -41,7 +59,6 @@ STYLE = """
     background: var(--jp-brand-color1, #3466b8); border-color: transparent;
     color: var(--jp-ui-inverse-font-color1, white);
 }
-.ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
 .widget-play button { margin: 0 2px 0 0; padding: 0 12px; }
 .ttkit-to-do .widget-hbox { flex-wrap: wrap; height: auto; }
 .ttkit-to-do .widget-label {
@@ -49,11 +66,12 @@ STYLE = """
 }
 .ttkit-to-do .jp-RenderedText pre {
     font-family: var(--jp-ui-font-family, sans-serif); line-height: 1.5; max-width: 800px;
-    overflow-wrap: anywhere; white-space: pre-line; word-break: normal;
+    white-space: pre-line;
 }
 .ttkit-beside { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 0 24px; }
 .ttkit-beside > * { max-width: 100%; min-width: 0; }
 .ttkit-beside > :last-child { flex: 1 1 320px; padding-top: 18px; }
+.jp-RenderedText pre { overflow-wrap: anywhere; word-break: normal; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\
 %3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\

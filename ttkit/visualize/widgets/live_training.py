@@ -78,7 +78,9 @@ class Page(Lines):
 
     def _data(self) -> dict[str, str]:
         """Return what is displayed; it is as tall before the first step as after the last."""
-        text, chart = (self.now or "nothing yet") + self.sample, loss_curves(self.trainer)
+        # A run that goes on from a checkpoint may have no step left.
+        text = (self.now or f"step {self.trainer.steps}") + self.sample
+        chart = loss_curves(self.trainer)
         room = f"min-height:{51 if self.prompt else 17}px;white-space:pre-line"
         title = f'<div class="ttkit-title" style="{room}">{escape(text)}</div>'
         page = on_page(title) + chart._repr_html_()

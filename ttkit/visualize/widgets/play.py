@@ -95,9 +95,7 @@ def panel(
         player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
         widgets.jslink((player, "value"), (handles[moves], "index"))
         row.insert(0, player)
-    bar = widgets.HBox(row)
-    bar.add_class("ttkit-controls")
-    return widgets.VBox([bar, page])
+    return widgets.VBox([widgets.HBox(row).add_class("ttkit-controls"), page])
 
 
 def page_of(draw: Callable) -> str:
@@ -115,7 +113,7 @@ def _handle(name: str, given: Values, value):
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
     if isinstance(given, bool):
-        return widgets.Checkbox(**how)
+        return widgets.Checkbox(**how, indent=False)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
         return widgets.Dropdown(options=options, **how)
