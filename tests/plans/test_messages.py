@@ -53,7 +53,7 @@ def test_who_waits_for_a_rank_that_is_done():
         "rank 1 waits in Recv for rank 0 to send",
         "rank 2 waits in Ssend for rank 1 to receive",
     ]
-    assert run.title == "3 ranks, 0 messages, then ranks 1 and 2 wait forever"
+    assert run.title == "3 ranks, 0 messages, then ranks 1 and 2 cannot go on"
     assert repr(run).splitlines()[1].endswith("to send, at line 3: x")
 
 

@@ -8,24 +8,6 @@ from ttkit import ttnn
 from ttkit.errors import TTKitError
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_batch_norm(mesh, put, check, parts, torch, training):
-    x, vector = put(mesh, (4, 5, 8, 12), "S0R"), (1, 5, 1, 1)
-    mean, var, weight, bias = (put(mesh, vector, "S0R" if i < 2 else "RR", low=1) for i in range(4))
-    before = [ttnn.clone(each) for each in (mean, var)]
-
-    def reference(x, *vectors):
-        kept = [torch.tensor(each).reshape(-1) for each in vectors]
-        made = torch.nn.functional.batch_norm(torch.tensor(x), *kept, training, 0.3, 1e-5)
-        return [made.numpy(), *(each.reshape(vector).numpy() for each in kept[:2])]
-
-    how = {"running_mean": mean, "running_var": var, "training": training, "momentum": 0.3}
-    made = ttnn.batch_norm(x, weight=weight, bias=bias, **how)
-    check([made, mean, var], reference, x, *before, weight, bias, additions=384)
-    with pytest.raises(TTKitError, match="must be defined in evaluation mode"):
-        ttnn.batch_norm(x, running_mean=mean)
-
-
 @pytest.mark.parametrize(("channels", "groups", "cores"), [(64, 4, 1), (320, 16, 2), (480, 8, 4)])
 def test_group_norm(wide, put, check, torch, channels, groups, cores):
     x, grid = put(wide, (2, 1, 40, channels), "S0R"), ttnn.CoreGrid(x=8, y=cores)
@@ -52,7 +34,5 @@ def test_masks_and_vectors(wide, torch):
     assert mask.shape == (1, 16, 32, 64)
     for group, first in enumerate([0, 20, 8, 28, 16, 4, 24, 12] * 2):
         assert np.flatnonzero(mask[0, group, 7]).tolist() == list(range(first, first + 20))
-    others = ttnn.create_group_norm_input_negative_mask(320, 16, 2, ttnn.bfloat8_b)
-    assert others.dtype == ttnn.bfloat8_b and (ttkit.to_numpy(others) == 1 - mask).all()
     pair, mask = ttnn.dram_group_norm_params_from_torch([torch.rand(64)] * 2, 64, 4, wide)
     assert [list(each.shape) for each in (*pair, mask)] == [[1, 1, 2, 32]] * 2 + [[1, 4, 32, 32]]

@@ -105,8 +105,7 @@ class Exchange:
             pairs = pairs.replace(" for", " waits for", 1)
             return f"{self.ranks} ranks, {sent}, then a deadlock: rank {pairs}"
         waiting = numbered("rank", [wait.rank for wait in self.waits])
-        verb = "waits" if len(self.waits) == 1 else "wait"
-        return f"{self.ranks} ranks, {sent}, then {waiting} {verb} forever"
+        return f"{self.ranks} ranks, {sent}, then {waiting} cannot go on"
 
     def __repr__(self) -> str:
         lines = [self.title]

@@ -43,8 +43,8 @@ mesh.opening         distributed_context_is_initialized get_device_ids get_fabri
 mesh.opening         get_num_devices get_num_pcie_devices get_pcie_device_ids
 mesh.opening         init_distributed_context open_device open_mesh_device set_fabric_config
 mesh.opening         synchronize_device using_distributed_env
-models.norms         create_group_norm_input_mask create_group_norm_input_negative_mask
-models.norms         create_group_norm_weight_bias_rm dram_group_norm_params_from_torch
+models.norms         create_group_norm_input_mask create_group_norm_weight_bias_rm
+models.norms         dram_group_norm_params_from_torch
 ops.filling          allocate_tensor_on_device
 ops.golden           get_golden_function
 ops.movement         aggregate_tensor combine_device_tensors distribute_tensor from_host_shards

@@ -375,10 +375,10 @@ class Figure:
     def _repr_html_(self) -> str:
         panels = []
         for drawing in self.drawings:
-            caption = f'<div class="ttkit-caption">{escape(drawing.title)}</div>'
             picture = drawing.svg(drawing.readable_look)
-            shown = caption + picture if len(self.drawings) > 1 else picture
-            panels.append(f'<div class="ttkit-panel">{shown}</div>')
+            if len(self.drawings) > 1:
+                picture = f'<div class="ttkit-caption">{escape(drawing.title)}</div>{picture}'
+            panels.append(f'<div class="ttkit-panel">{picture}</div>')
         alarms = [message_box(self.alarm)] if self.alarm else []
         notes = [f'<div class="ttkit-note">{escape(note)}</div>' for note in self.notes]
         title = f'<span class="ttkit-title">{escape(self.title)}</span>'

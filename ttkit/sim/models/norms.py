@@ -19,7 +19,7 @@ from ttkit.sim.ops import (
     written,
 )
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.creation import from_torch, to_torch
+from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -170,44 +170,6 @@ _enter_halves("layer_norm", 2)
 
 
 # ---------------------------------------------------------------- images
-@operation("batch_norm", flops=each_element(7))
-def batch_norm(
-    input: Tensor,
-    *,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    training: bool = False,
-    eps: float = 1e-5,
-    momentum: float = 0.1,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """Return each channel of [n, c, h, w] less its mean, over the root of its variance.
-
-    Training takes both from each chip's input, and moves what is given as running ones, in place.
-
-    Args:
-        running_mean, running_var, weight, bias: [1, c, 1, 1].
-        momentum: the weight of the input in the new running ones.
-
-    Raises:
-        TTKitError: without training, a running one is missing.
-    """
-    on = Operands(input, weight, bias, running_mean, running_var)
-    x, gamma, beta, mean, variance = on.arrays
-    if training:
-        axes = on.lead, on.lead + 2, on.lead + 3
-        found = x.mean(axes, keepdims=True), x.var(axes, keepdims=True, ddof=1)
-        for old, new, into in zip((mean, variance), found, (running_mean, running_var)):
-            if into is not None:
-                written(on.result(old + (new - old) * F(momentum), into.dtype), into)
-        mean, variance = found[0], x.var(axes, keepdims=True)
-    elif mean is None or variance is None:
-        refuse("running_mean and running_var must be defined in evaluation mode", "training=True")
-    normal = (x - mean) / np.sqrt(variance + F(eps)) * (1 if gamma is None else gamma)
-    return on.result(normal if beta is None else normal + beta)
-
-
 @operation("group_norm", flops=each_element(7))
 def group_norm(
     input_tensor: Tensor,
@@ -267,15 +229,6 @@ def create_group_norm_input_mask(
     within = (columns >= starts) & (columns < starts + size)
     mask = in_whole_tiles(np.repeat(within[None, :, None], 32, 2))
     return from_torch(mask, data_type, layout=Layout.TILE)
-
-
-@checked
-def create_group_norm_input_negative_mask(
-    num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
-):
-    """Return 0 where the mask of `create_group_norm_input_mask` has 1, and 1 elsewhere."""
-    mask = create_group_norm_input_mask(num_channel, num_groups, num_cores_across_channel)
-    return from_torch(1 - to_torch(mask), data_type, layout=Layout.TILE)
 
 
 @checked
