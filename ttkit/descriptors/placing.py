@@ -166,12 +166,12 @@ def read_in_use(path: str) -> MeshGraphDescriptor:
     return loaded.descriptor or fail_with_findings(asked, loaded)
 
 
-# Every opening of a mesh asks for the descriptor, so its text is read once.
+# Every opening of a mesh asks for the descriptor, so each text is parsed once.
 _loaded = lru_cache(maxsize=64)(load_text)
 
 
 def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:
-    """Return the machine as it looks to a process alone that uses a descriptor.
+    """Return the machine as it looks to a process on its own that uses a descriptor.
 
     Raises:
         TTKitError: there are several meshes or hosts, or the mesh does not fit on the machine.

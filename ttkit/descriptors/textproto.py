@@ -49,7 +49,7 @@ def descriptor_class():
 
 
 def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
-    """Note where every field of a text stands that `parse` accepts; return the unknown ones.
+    """Note the line of every field in a text that `parse` accepts; return the unknown ones.
 
     A path is field names, with the number of the message after a repeated one: ("mesh_descriptors",
     "0", "channels", "count"). An unknown field has its line, its name and the nearest known field,

@@ -56,9 +56,9 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:
     """Return the math fidelity that ttnn takes when none is given.
 
-    ttnn has this rule for matmuls; the profile takes it for every operation: LoFi for two block
-    floats, and where a program or a core grid is given; HiFi4 for two float32 (HiFi3 on Wormhole,
-    whose HiFi4 may err); else HiFi2. Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the
+    ttnn has this rule for matmuls; the profile takes it for every operation: HiFi4 for two float32
+    (HiFi3 on Wormhole, whose HiFi4 may err); else LoFi for two block floats, and where a program or
+    a core grid is given; else HiFi2. Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the
     attributes of a matmul.
 
     Args:

@@ -34,9 +34,9 @@ class ParameterBytes(NamedTuple):
     """What a parameter takes of a chip.
 
     Attributes:
-        part: of a step, which uses it first.
+        part: the part of a step that uses it first.
         weights, gradients, optimizer: bytes.
-        size: of its shard.
+        size: the elements of its shard, in whole tiles.
     """
 
     part: str
@@ -70,7 +70,7 @@ class Update(NamedTuple):
 
     @property
     def of_all(self) -> tuple[int, int, int]:
-        """Bytes of weights, gradients and optimizer of all blocks."""
+        """Bytes of weights, gradients and a rank's optimizer, of all blocks and of the ends."""
         every = zip(*self.held, *self.others * self.of_blocks)
         _, weights, gradients, optimizer, sizes = every
         most, size = largest_share(sizes, self.hosts)
@@ -79,7 +79,7 @@ class Update(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def largest_share(sizes: tuple[int, ...], hosts: int) -> tuple[int, int]:
-    """Return the size of what the rank updates that has most, and the size of all parameters."""
+    """Return the most that one rank updates of these sizes, and the sum of the sizes."""
     held = Counter[int]()
     for rank, size in zip(owners(sizes, hosts), sizes):
         held[rank] += size
@@ -149,8 +149,8 @@ def update_of(
 
     Args:
         clips: whether gradients are clipped.
-        how: the keys and values of the optimizer's settings; gradients are averaged together up to
-            this many MB.
+        how: the keys and values of the optimizer's settings, and up to how many MB of gradients
+            are averaged together.
     """
     both = ends if clips or how[-1] else (True, True)  # One run serves all stages.
     run, held = _steps(config, layout, both, clips, *how)
@@ -215,7 +215,7 @@ class Stage(NamedTuple):
 
     @property
     def chunks(self) -> list[Stage]:
-        """Its chunks: the first one of the first stage begins the model, the last one ends it."""
+        """Its chunks: the first stage's first begins the model; the last stage's last ends it."""
         many = len(self.moments[0].kept)
         return [
             Stage(

@@ -126,7 +126,7 @@ class Layouts(Choices):
 
     @property
     def front(self) -> list[Candidate]:
-        """The Pareto front: the layouts than which no other is as small and as fast."""
+        """The Pareto front: the layouts for which every faster one needs more memory."""
         front: list[Candidate] = []
         for each in self.fitting:
             if not front or each.memory.total < front[-1].memory.total:
@@ -219,8 +219,8 @@ class Layouts(Choices):
     def write(self, folder: AnyPath, candidate=None) -> str:
         """Write the files that run a layout, the fastest unless given, into a new folder.
 
-        They are `train.yaml` and, for a pipeline or several hosts, `hosts.txt`, and the bindings of
-        the ranks to chips.
+        They are `train.yaml`; a pipeline or several hosts also have `hosts.txt`, and a pipeline may
+        have the bindings of its ranks to chips.
 
         Returns:
             The commands that plan the run, and that start it.

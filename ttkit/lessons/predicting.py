@@ -182,8 +182,8 @@ def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Ques
     """Ask for guesses, then show the facts and what explains them.
 
     In a notebook the questions are a card: facts and explanation appear when the learner presses
-    Reveal or Skip. Where nobody learns (`TTKIT_LEARNER` is empty: saved lessons, tests; or no
-    notebook at all) they appear at once.
+    Reveal or Skip. They appear at once outside a notebook, and where `TTKIT_LEARNER` is empty,
+    as in saved lessons and tests.
 
     Args:
         name: the lesson and the prediction, as "04.steps".

@@ -28,7 +28,7 @@ Holdings = dict[int, dict[int, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One message over one cable.
+    """One message between two chips that are cabled, over one or more of their links.
 
     Args:
         source, destination: device ids of two chips that are cabled.
@@ -64,7 +64,7 @@ class Plan:
 
     Args:
         collective: all_gather, all_to_all, broadcast, point_to_point, shift, reduce_scatter or
-            all_reduce. Of an all_to_all a message has only the parts for chips farther on.
+            all_reduce. The builder of an all_to_all sends only the parts for chips farther on.
         topology: chips and cables.
         steps: the transfers; lists of lists will do.
         shard_bytes: the size of the shard of each chip.
@@ -169,7 +169,7 @@ class Plan:
         }
 
     def _parts_at_start(self) -> Holdings:
-        """Return for every chunk that a chip holds the chips whose part is added in: itself."""
+        """Return holdings where each chunk has only the contribution of the chip that holds it."""
         return self.holdings_at_start(lambda chip, c: frozenset([chip]))
 
     def goal(self, chip: int) -> list[int]:
@@ -246,7 +246,7 @@ class Plan:
             its own elsewhere (point_to_point).
 
         Raises:
-            TTKitError: as `validate`; other shards, or a dimension that cannot be cut evenly.
+            TTKitError: as `validate`; other shards. ValueError: `dim` cannot be cut evenly.
 
         Example:
             >>> from ttkit.plans import all_reduce, topology
@@ -293,7 +293,7 @@ class Plan:
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
         """Bytes of each pair of chips, one way, over its links together.
 
-        {(source, destination): bytes}. Each link that a transfer uses carries an equal part of it.
+        It is {(source, destination): bytes}. Each link of a transfer carries an equal part of it.
         """
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
@@ -338,7 +338,7 @@ class Plan:
 
 
 # ---------------------------------------------------------------- the collectives
-# Of which chips of its group a chip has the chunks, from the plan and its own number in the group.
+# A rule takes the plan and a chip's number in its group; it gives the numbers whose chunks it has.
 OWNERS = {
     "own": lambda plan, n: [n],
     "all": lambda plan, n: range(plan.group_size),
@@ -372,7 +372,7 @@ COLLECTIVES = {
 
 # ---------------------------------------------------------------- checking
 def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
-    """Fail: no cable leads there, nothing is to be added, or the chip has not what it sends."""
+    """Fail: a chip or cable is missing, the plan adds nothing, or the source lacks the chunk."""
     topology = plan.topology
     if strangers := {t.source, t.destination} - topology.place.keys():
         _fail_at_step(
@@ -411,7 +411,7 @@ def _check_load(plan: Plan, number: int, step: Step) -> None:
 
 
 def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
-    """Add what a step brings: no contribution twice, none lost."""
+    """Add what a step brings; fail if a contribution comes twice or is lost."""
     # Every chip reads what it sends before any chip adds.
     arrives = [(t, c, held[t.source][c]) for t in step for c in t.chunks]
     copied: dict[tuple[int, int], int] = {}

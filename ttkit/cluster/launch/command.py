@@ -1,12 +1,12 @@
-"""From bindings to the command line of mpirun: what tt-run 0.81.1 would start, word for word.
+"""From bindings to the command line of mpirun, in the words of tt-run 0.81.1.
 
-It differs in these points:
+The command line differs from that of tt-run in these points:
 
 - The shell's TTKIT_ variables reach the ranks too.
 - Each rank gets a TT_METAL_CACHE of its own: ranks that compile into a shared one overwrite each
   other's files.
-- Bindings that are listed in another order than their ranks are sorted: tt-run 0.81.1 then puts the
-  ':' between the wrong programs.
+- Bindings are sorted by rank. If the file lists them in another order, tt-run 0.81.1 puts the ':'
+  between the wrong programs.
 - Each rank gets its own variables only. mpirun 5.0.11 gives those of rank 0 to every rank that does
   not set them, and mpirun's own environment to the ranks of its host; under tt-run, rank 1 gets the
   TT_VISIBLE_DEVICES of rank 0 or of the shell. Here `env -u` before the program removes what is
@@ -49,8 +49,8 @@ BLOCKED = {
 DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
 FROM_SHELL = ("HOME", "USER", "PATH", "VIRTUAL_ENV", "PYTHONHOME")
 # These let Open MPI 5 run as root, in a container and with more ranks than cores, and start without
-# a search for InfiniBand (0.1 s a rank instead of 1.1 s). mpirun gets them, the ranks do not, and
-# the shell's own values win.
+# a search for InfiniBand (0.1 s a rank instead of 1.1 s). They are in mpirun's own environment,
+# not in the -x words of a rank, and the shell's own values win.
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -70,7 +70,7 @@ ACROSS_HOSTS = {
     "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
     "PRTE_MCA_oob_tcp_keepalive_probes": "4",
 }
-# mpirun and its ranks on this host keep their files there.
+# This variable names the folder where mpirun and its ranks on this host keep their files.
 LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"
 OVERSUBSCRIBE = "--oversubscribe"
 NOT_TCP = "docker0,lo"  # These network interfaces lead to no other host.

@@ -77,7 +77,7 @@ def exchanged(
 
 
 def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
-    """Add the shards along mesh `axes`, as one replica; each of N replicas is added."""
+    """Add the shards along mesh `axes` into one replica; equal shards of N chips count N times."""
     times = 1
     for axis in axes:
         n = array.shape[axis]

@@ -160,7 +160,7 @@ def divides(rule: str) -> Check:
 
 
 def scatters(call: Call) -> None:
-    """There is more than one dimension, and each pair of chips has this many links."""
+    """There is more than one dimension, and a pair of chips has at least `num_links` links."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
         refuse(rule, "ttnn.unsqueeze first")
@@ -254,7 +254,7 @@ PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chi
 
 
 def _sent(call: Call):
-    """Return the values of the output, but at the receiver those of the sender."""
+    """Return the output's values, else the input's, but at the receiver those of the sender."""
     tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
     grid, shard = tensor.grid, tensor.shard_shape
     values, chips = (tensor.full_array(), grid) if grid.local else mpi.collected(tensor)
@@ -303,7 +303,7 @@ COLLECTIVES = {
 
 
 def run(call: Call):
-    """Check, plan, move, label; return the tensor, or the list of tensors."""
+    """Check, move, report the plan, label; return the tensor, or the list of tensors."""
     spec = COLLECTIVES[call.name]
     tensor_and_axis(call)
     for check in spec.checks:
@@ -380,7 +380,7 @@ def all_gather(input_tensor: Tensor, dim: int, **path: Any) -> Tensor:
     Raises:
         TTKitError: no fabric, no such dim or axis, a host tensor.
 
-    Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
+    Example: with dim=1 and cluster_axis=1, [32, 32] on each chip of a 2x4 mesh gives [32, 128].
     """
     return run(Call("all_gather", input_tensor, dim, **path))
 
@@ -393,7 +393,7 @@ def reduce_scatter(input_tensor: Tensor, dim: int, **path: Any) -> Tensor:
     Raises:
         TTKitError: the chips do not divide the dimension; no fabric; no such dim or axis.
 
-    Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
+    Example: with dim=1 and cluster_axis=1, [32, 128] on each chip of a 2x4 mesh gives [32, 32].
     """
     return run(Call("reduce_scatter", input_tensor, dim, **path))
 

@@ -52,7 +52,7 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
-    # The one chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
+    # `ttkit.profiling.one_chip` sets this on its one chip: collectives need no fabric there.
     is_reference = False
     # A mesh without values may count the bytes of what is made next under a name, not by its chips.
     owner = ""
@@ -143,7 +143,7 @@ class MeshDevice:
 
     def ids_over(self, grid: Grid) -> Sequence[int]:
         """The ids of the chips of a grid whose values this process has."""
-        # The grid covers all chips, whose ids are known in row-major order.
+        # If the grid covers all chips, their ids are known in row-major order.
         if len(grid.coords) == len(self.chips):
             return self._ids_of[grid.mesh_shape]
         return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
@@ -179,7 +179,7 @@ class MeshDevice:
         return submesh
 
     def _part(self, shape: MeshShape, offset: MeshCoordinate | None) -> Coordinate:
-        """Check the ranks and the sizes of a part of this mesh."""
+        """Return the shape of a part of this mesh; fail unless its rank and sizes are right."""
         if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
             rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
             refuse(f"{rule} same number of dimensions")
@@ -237,7 +237,7 @@ class MeshDevice:
         self._settle()
 
     def close(self) -> None:
-        """Close the mesh and its submeshes; shape and ids can still be read, other calls raise.
+        """Close the mesh and its submeshes; shape and ids can still be read, operations raise.
 
         Closing twice is silent.
         """
@@ -351,7 +351,7 @@ def _end() -> None:
 
 @checked
 def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
-    """Start to record the operations on a mesh and its submeshes; they also run."""
+    """Start to record all operations, on any mesh, for a trace of this mesh; they also run."""
     mesh_device.check_open()
     _end()  # This ends a capture that was never ended.
     running.append(trace := MeshTraceId(mesh_device))

@@ -177,12 +177,12 @@ def open_device(device_id: int) -> MeshDevice:
 
 
 def get_device_ids() -> list[int]:
-    """Ids of all visible devices."""
+    """Ids of the visible devices that this process drives."""
     return _local_ids(visible())
 
 
 def get_num_devices() -> int:
-    """How many devices are visible."""
+    """How many visible devices this process drives."""
     return len(get_device_ids())
 
 
@@ -194,7 +194,7 @@ def get_pcie_device_ids() -> list[int]:
 
 
 def get_num_pcie_devices() -> int:
-    """How many cards are visible."""
+    """How many visible cards this process drives."""
     return len(get_pcie_device_ids())
 
 
@@ -210,7 +210,7 @@ def set_fabric_config(config: FabricConfig) -> None:
     Closing the last mesh goes back to DISABLED.
 
     Raises:
-        TTKitError: a mesh is still open.
+        TTKitError: a mesh is still open, and `config` is neither its fabric nor DISABLED.
     """
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
         rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"

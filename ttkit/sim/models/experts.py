@@ -39,7 +39,7 @@ def _dispatched(call: Call) -> Array:
 
 
 def _combined(call: Call) -> Array:
-    """Return the experts' results for each chip's tokens, [K, B, S, H], summed over all chips."""
+    """Return the experts' results for each chip's tokens, [K, B, S, H], summed over `call.axes`."""
     metadata, _, once = call.others
     shape, table, made = call.mesh._shape, _experts(call), values_on_all_chips(call.tensor)
     chosen = values_on_all_chips(metadata)[..., 0, :, :, :]
@@ -130,7 +130,7 @@ def moe(
     Args:
         input_tensor: router logits [a, b, s, experts].
         expert_mask_tensor: [1, 1, 1, experts], -inf where there is no expert.
-        topk_mask_tensor: [1, 1, 1, k], 0 for as many of the best as count, else -inf.
+        topk_mask_tensor: [1, 1, 1, k], 0 for each of the best experts that counts, else -inf.
     """
     on = Operands(input_tensor, expert_mask_tensor, topk_mask_tensor)
     x, experts, best = on.arrays
@@ -149,7 +149,7 @@ def moe_expert_token_remap(
     *,
     reduction_size: int = 16,
 ) -> list[Tensor]:
-    """Return each chip's scores of its own experts, and which of these any token has chosen.
+    """Return each chip's scores of its own experts, 0 if not chosen, and which some token chose.
 
     Args:
         topk_tensor: scores [1, batch, s, experts].
@@ -165,7 +165,7 @@ def moe_expert_token_remap(
     grid, own = on.like.grid, experts // chips
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
-    # Whether a chip has an expert is [*chips, 1, 1, 1, experts].
+    # `has` is 1 where a chip has an expert: [*chips, 1, 1, 1, experts].
     has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)
     # The stable sort puts the experts of this chip first, in their order.
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]
@@ -216,10 +216,10 @@ def sparse_matmul(
     Args:
         input_tensor_a: [a, b, m, k], or where it is sparse [a, experts, m, k].
         input_tensor_b: [1, experts, k, n].
-        sparsity: row-major [a, b, 1, experts], or where `a` is sparse [1, 1, a, experts].
+        sparsity: row-major [a, b, 1, experts], or with is_input_a_sparse [1, 1, a, experts].
 
     Returns:
-        [a, b, 1, experts, m, n], or where `a` is sparse [a, experts, m, n].
+        [a, b, 1, experts, m, n], or with is_input_a_sparse [a, experts, m, n].
     """
     on = Operands(input_tensor_a, input_tensor_b, sparsity)
     (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
@@ -244,7 +244,7 @@ def manual_seed(
     device: MeshDevice | None = None,
     user_ids: int | Tensor | None = None,
 ) -> Tensor:
-    """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
+    """Set the seed of `sampling` for all 32 users or for some; return a tensor of one zero."""
     given: Any = [np.arange(32) if user_ids is None else user_ids, seeds]
     tensors = [x for x in given if isinstance(x, Tensor)]
     mesh: Any = on_mesh(*tensors) if tensors else device
@@ -299,7 +299,7 @@ def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: fl
 
 @operation("plus_one", flops=each_element(1))
 def plus_one(input_tensor: Tensor, skip_negative_entries: bool = False) -> Tensor:
-    """Add 1 to each element in place, such as the positions of a decode step."""
+    """Add 1 to each element in place, for example to the positions of a decode step."""
     on = Operands(input_tensor)
     (array,) = on.arrays
     grows = (array.view(np.int32) >= 0) | (not skip_negative_entries)

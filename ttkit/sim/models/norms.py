@@ -99,9 +99,9 @@ _enter_norm("rms_norm", False, 4)
 def _enter_halves(norm: str, tiles: int) -> None:
     """Enter the two halves of a norm; each statistic of the rows has the first column of a tile.
 
-    Sums of the squares, and of a layer norm then sums of the rows. ttnn has other kernels for an
-    input in shards on cores: they give means, that of a layer norm's rows before that of the
-    squares, in bfloat16, and write the sum with a residual into the input.
+    The first half gives sums of squares; a layer norm also gives sums of rows. For an input in
+    shards on cores, ttnn's kernels give means in bfloat16, a layer norm's mean of rows first, and
+    write the sum with a residual into the input.
     """
 
     def pre(
@@ -112,13 +112,13 @@ def _enter_halves(norm: str, tiles: int) -> None:
     ) -> Tensor:
         """Return statistics of each chip's part of the rows, the first half of a norm.
 
-        Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements. Of an
-        input in shards on cores there are means: of the squares in column 0, or of layer_norm in
-        column 32 after that of the elements in column 0.
+        Column 0 has the sum of the squares; for layer_norm, column 32 has the sum of the elements.
+        An input in shards on cores gives means instead: rms_norm has that of the squares in column
+        0; layer_norm has that of the elements in column 0 and that of the squares in column 32.
 
         Args:
-            residual_input_tensor: of the input's shape, to add; into the input where that is
-                sharded.
+            residual_input_tensor: of the input's shape; it is added first. If the input is
+                sharded, the sum is written into it.
 
         Returns:
             [..., s, 32], or of layer_norm [..., s, 64], to gather along the last dimension.
@@ -222,7 +222,7 @@ def create_group_norm_weight_bias_rm(input_tensor, num_channels, num_cores_x):
 def create_group_norm_input_mask(
     num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
 ):
-    """Return [1, groups, 32, n]: 1 in each group's columns, from the tile that it begins in."""
+    """Return [1, groups, 32, n]: 1 in a group's columns, counted from the tile where it begins."""
     size = num_channel // num_groups
     starts = np.arange(num_groups)[:, None] * size % (num_channel // num_cores_across_channel) % 32
     columns = np.arange(starts.max() + size)
@@ -271,7 +271,7 @@ def embedding(
     Indices [b, 1, 1, s] give [b, s, n], as in ttnn.
 
     Raises:
-        TTKitError: an index outside of the table.
+        TTKitError: an index beyond the end of the table.
     """
     on, rank = Operands(input_tensor, weight, narrow=True), len(input_tensor.shard_shape)
     indices, table = on.arrays

@@ -79,7 +79,7 @@ def operation(
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
-    It takes what ttnn's own takes (`ttkit.sim.signatures`); a result keeps its `memory_config`.
+    It takes what ttnn's own takes (`ttkit.sim.signatures`); `memory_config` places the result.
 
     Args:
         name: or several, separated by spaces, where ttnn has more names for the same; the function
@@ -89,7 +89,7 @@ def operation(
 
     def enter(function: F) -> F:
         for each in reversed(name.split()):
-            # The functions that make a table's operations have other names: the name is set here.
+            # An inner function such as `call` makes several operations, so the name is set here.
             function.__name__ = function.__qualname__ = each.rpartition(".")[2]
             call, takes = _guarded(each, function, True, kind)
             vars(call)["python_fully_qualified_name"] = f"ttnn.{each}"
@@ -187,8 +187,8 @@ def _guarded(
 def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
     """Place new results as the hint says, else as the first operand where they have its shape.
 
-    A configuration without a shard specification leaves the shards of what is computed to the chip;
-    it is only noted.
+    A sharded configuration without a shard specification lets the chip choose the shards of a
+    computed result; it is only noted.
     """
     for tensor in tape.tensors_in(result):
         if any(tensor is given for given in operands):
@@ -207,7 +207,7 @@ def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
 
 
 def _kind(value):
-    """Return the part of an argument that selects a program: no tensor's values, and no float."""
+    """Return the part of an argument that selects a program: no values, floats or enumerations."""
     if type(value) is Tensor:
         return value.shard_shape, value.dtype
     # A named tuple, such as a `CoreCoord`, selects no program here.
@@ -263,7 +263,7 @@ def result(
 
 
 def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
-    """Return a tensor of rearranged values of `like`, on the host where it is.
+    """Return a tensor of rearranged values of `like`; it is on the host if `like` is.
 
     Args:
         how: layout and topology, as of `result`.
@@ -422,7 +422,7 @@ def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
 
 
 def in_whole_tiles(values: np.ndarray) -> np.ndarray:
-    """Return values with the last two dimensions rounded up to 32, filled with zeros."""
+    """Return values with zeros added until 32 divides each of the last two dimensions."""
     ends = [(0, -n % 32) for n in values.shape[-2:]]
     return np.pad(values, [(0, 0)] * (values.ndim - 2) + ends)
 

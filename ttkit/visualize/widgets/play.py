@@ -30,7 +30,7 @@ def play(
             it refuses (RuntimeError, TypeError, ValueError) is shown in red, in its words.
         start: the values to begin with, where they are not the first.
         still: the picture that stays, where it is another one than the first.
-        purpose: what the controls are for, after "Run this cell to"; by default to move them.
+        purpose: what the controls are for, after "Run this cell to"; by default to change them.
         moves: the slider that has buttons to play and to pause, one value every 1.6 seconds.
         tallest: the values of the tallest picture, where it is not the first. Room is kept for it,
             so that the page does not jump; a taller one scrolls.
