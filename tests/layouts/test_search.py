@@ -191,6 +191,13 @@ def test_hosts_have_a_slower_link():
     assert across.tokens_per_s < 2 * one.find("DP2").tokens_per_s
     fast = plan_layouts(GPT, "n300", 8, hosts=2, network_gb_per_s=100.0)
     assert fast.find("DP4").tokens_per_s > across.tokens_per_s
+    # Both hide behind the backward pass, of which the head's forward is no part.
+    stage = Stage(two.job, across.layout, blocks=GPT.num_blocks)
+    forward, backward = compute_s(stage, SYSTEMS["n300"].chip)
+    names, sent = ("DDP gradients", "hosts gradients"), across.traffic
+    kinds = [sum(each.time_s for each in sent if each.what == name) for name in names]
+    assert across.times.hidden == pytest.approx(sum(min(kind, backward) for kind in kinds))
+    assert backward < 1.8 * forward
 
 
 def test_zero_shares_the_optimizers_state_over_hosts():
