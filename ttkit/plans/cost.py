@@ -5,7 +5,7 @@ The model is alpha-beta, link by link. The first packet of a message needs a hop
 grows with the packet as measured; the rest streams behind it at the link's measured rate. Links
 were measured slower where every chip sends and forwards at once, as the chips of a collective do.
 Messages that share a link share its rate. A step lasts as long as its slowest pair of chips, and
-the steps follow each other. A collective also takes each chip's own time, to start its
+the steps follow each other. A collective also takes each chip's handling time, to start its
 kernels and to add or copy what arrives. The planner, the profile and the lessons share this price.
 """
 
@@ -120,7 +120,7 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
 # While all chips send, a link has the rate of the first of these patterns that was measured on it.
 BUSY = ("ring multicast", "line")
-# The chips add this time of their own for each chip after the first; in a tree, for half of its
+# The chips add this handling time for each chip after the first; in a tree, for half of its
 # steps.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
 HOP_S = {
@@ -171,8 +171,8 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
     """Return the modelled time of a plan on its topology's links.
 
     Args:
-        traffic: the pattern whose published rate the links get; the plan then has no time of the
-            chips' own. "line" is a message along a line of chips while no other chip sends; in
+        traffic: the pattern whose published rate the links get; the plan then has no handling
+            time. "line" is a message along a line of chips while no other chip sends; in
             "ring", "ring multicast", "mesh", ... all chips send and forward at once. By default
             it is `busy_traffic`, or "line" for `point_to_point`.
 
@@ -201,7 +201,7 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         f"both published: {link.source}",  # On a line of its own the source never wraps.
     ]
     if own_s:
-        inputs.append(f"{own_s * 1e6:.0f} us of the chips' own: {_SMALL}")
+        inputs.append(f"{own_s * 1e6:.0f} us of the chips' handling time: {_SMALL}")
     return Cost(plan, times, tuple(inputs))
 
 

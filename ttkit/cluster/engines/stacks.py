@@ -13,12 +13,8 @@ from typing import NamedTuple
 
 # This matches a frame of a traceback as Python writes it.
 FRAME = re.compile(r'File "(.*?)", line (\d+)(?:, in (.*))?\n(?: {4}(.*))?')
-TYPED = (
-    "<stdin>",
-    "<python-input-",
-    "<ipython-input-",
-    "<doctest ",
-)  # These lines of the user are in no file.
+# These lines of the user are in no file.
+TYPED = ("<stdin>", "<python-input-", "<ipython-input-", "<doctest ")
 INSTALLED = {"site-packages", "dist-packages"}
 
 
