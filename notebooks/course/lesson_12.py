@@ -106,7 +106,7 @@ Exercise(
 )
 
 
-# ---------------------------------------------------------------- 12.smallest
+# ---------------------------------------------------------------- 13.smallest
 # A parameter takes these bytes: weight, gradient, AdamW's state.
 BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
 
@@ -127,7 +127,7 @@ def _smallest(*case) -> int | None:
 
 
 Exercise(
-    "12.smallest",
+    "13.smallest",
     asks="smallest(parameters, groups, parts, precision, room)",
     reference=_smallest,
     cases=[

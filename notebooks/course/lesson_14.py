@@ -1,82 +1,125 @@
-"""Lesson 14, hierarchical training: its exercises."""
+"""Lesson 14, pipeline parallel: its exercises about schedules."""
 
-import numpy as np
+from typing import Any
 
-from course.arrays import numbers, replicas
-from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes
+from ttkit.lessons import CheckFailed
+from ttkit.lessons.exercises import Challenge, Exercise
+from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.visualize.widgets.builder import ScheduleEditor
+
+STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 15.room
+FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
+BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
 
 
-def _gradients(hosts: int, chips: int) -> list:
-    rows = 32 * chips
-    return [(numbers(hosts, chips, rows, 32 * hosts), (1, 1, rows, 32 * hosts))]
+# ---------------------------------------------------------------- 15.bubble
+def _waits(stages: int, micro_batches: int, chunks: int) -> float:
+    """Return which part of the time a pipeline waits, from its timetable."""
+    size = stages, micro_batches
+    schedule = interleaved(*size, chunks) if chunks > 1 else one_f_one_b(*size)
+    return float(schedule.timeline().bubble_fraction)
+
+
+def _of_the_work(*case: int) -> float:
+    return _waits(*case) / (1 - _waits(*case))
 
 
 Exercise(
-    "14.two_level",
-    asks="two_level(mesh, gradients)",
-    reference=lambda mesh, gradients: replicas(mesh, gradients.mean((0, 1))),
-    cases=OnMeshes([(2, 4), (4, 2)], _gradients, fabric=True),
+    "15.bubble",
+    asks="bubble(stages, micro_batches, chunks)",
+    reference=_waits,
+    cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
     mistakes={
-        "it is the sum, {n} times the mean": lambda mesh, gradients: replicas(
-            mesh, gradients.sum((0, 1))
-        ),
-        "each host has its own mean: the all-reduce between the hosts is missing": (
-            lambda mesh, gradients: [each.mean(0) for each in gradients for _ in each]
-        ),
-        "it is {mesh.shape[0]} times the mean: the sum was divided by the chips of one host": (
-            lambda mesh, gradients: replicas(mesh, gradients.mean(1).sum(0))
+        "that is idle time over work; give idle time over the whole time": _of_the_work,
+        "give a fraction, not a percentage": lambda *case: 100 * _waits(*case),
+        "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
+            stages, micro_batches, 1
         ),
     },
-    budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
-    rtol=1e-4,
-    praise="the mean on each of {n} devices, and each sum crosses the network once",
+    praise="the formula gives what the timetables of seven pipelines show",
     hints=[
-        "Which collective leaves each chip with one part of its host's sum?",
-        "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "
-        "along axis 0, and join them again.",
-        "reduce_scatter along axis 1, all_reduce along axis 0, all_gather along axis 1; then "
-        "multiply by 1 / mesh.get_num_devices().",
+        "A stage works for micro_batches slots. For how many slots does it wait while the "
+        "pipeline fills, and while it empties?",
+        "Chunks cut each slot into pieces: a stage works for chunks x micro_batches short slots. "
+        "How long, in short slots, does it wait now?",
+        "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
     ],
 )
 
 
-# ---------------------------------------------------------------- 14.bytes
-def _flat(ranks: int, nbytes: int) -> float:
-    """Return what leaves a host in one ring of so many ranks."""
-    return 2 * (ranks - 1) / ranks * nbytes
+# ---------------------------------------------------------------- 15.room
+def _schedule(answer) -> Schedule:
+    """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
+    found = getattr(answer, "schedule", answer)
+    if not isinstance(found, Schedule):
+        return Schedule("yours", STAGES, MICRO_BATCHES, found)
+    if (found.stages, found.micro_batches) != (STAGES, MICRO_BATCHES):
+        asked = f"{STAGES} stages and {MICRO_BATCHES} micro-batches are asked for"
+        raise CheckFailed(f"{asked}; yours has {found.stages} and {found.micro_batches}")
+    return found
 
 
-def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
-    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
-    return np.array([chips, 1]) * _flat(ranks, nbytes)
+def _bubble(answer) -> tuple[float, str]:
+    schedule = _schedule(answer)
+    if full := ScheduleEditor(schedule, ROOM).problem:
+        raise CheckFailed(full)
+    held = ", ".join(f"{most:g}" for most in schedule.peak_activations())
+    return schedule.timeline().bubble_fraction, f"{schedule.name}: the stages hold {held}"
+
+
+# Stage 0 waits for four slots before I0. F5 can start after W2, its eleventh action; then I5 comes
+# six slots after F5's end. So no schedule of this kind takes fewer than 24 slots.
+HALVES = (
+    "F0 F1 F2 I0 W0 F3 I1 I2 W1 F4 W2 F5 I3 W3 I4 W4 I5 W5",
+    "F0 F1 F2 I0 W0 I1 I2 F3 W1 W2 F4 F5 I3 W3 I4 W4 I5 W5",
+    "F0 F1 F2 I0 W0 I1 I2 W1 W2 F3 F4 I3 F5 I4 W3 I5 W4 W5",
+    "F0 I0 F1 F2 I1 I2 W0 W1 W2 F3 I3 W3 F4 I4 F5 I5 W4 W5",
+)
+
+Challenge(
+    "15.room",
+    asks=f"{STAGES} stages, {MICRO_BATCHES} micro-batches, room for {ROOM}: the smallest bubble",
+    score=_bubble,
+    unit="{:.1%} bubble",
+    reference=lambda: HALVES,
+)
+
+
+# ---------------------------------------------------------------- 14.repair
+def _repaired(answer) -> Schedule:
+    if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
+        raise CheckFailed("answer with a pair: the number of the stage, and its list of actions")
+    stage, row = answer
+    if stage not in range(len(BROKEN)):
+        raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")
+    rows: Any = [*BROKEN[:stage], row, *BROKEN[stage + 1 :]]
+    return Schedule("yours", 3, 4, rows)
+
+
+def _worse(schedule: Schedule) -> str:
+    """Return how a schedule is worse than 1F1B; "" if it is not."""
+    good = one_f_one_b(3, 4)
+    if problem := ScheduleEditor(schedule).problem:
+        return problem
+    both = zip(schedule.peak_activations(), good.peak_activations())
+    for stage, (held, room) in enumerate(both):
+        if held > room:
+            return f"stage {stage} holds {held:g}; there is room for {room:g}"
+    bubble, most = (each.timeline().bubble_fraction for each in (schedule, good))
+    if bubble <= most + 1e-9:
+        return ""
+    return f"it is right, but the bubble is {bubble:.1%} of the time; the limit is {most:.1%}"
 
 
 Exercise(
-    "14.bytes",
-    asks="leaving_a_host(hosts, chips, nbytes)",
-    reference=_leaves,
-    cases=[(2, 4, 4096), (4, 8, 1 << 20), (3, 2, 600), (8, 32, 64)],
-    mistakes={
-        "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
-            lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
-        ),
-        "the first number is that of a flat ring over all chips": lambda h, c, nbytes: [
-            _flat(h * c, nbytes),
-            _leaves(h, c, nbytes)[1],
-        ],
-        "the second number is that of a flat ring over all chips": lambda h, c, nbytes: [
-            _leaves(h, c, nbytes)[0],
-            _flat(h * c, nbytes),
-        ],
-    },
-    praise="with two levels a host sends 1/{chips} of the bytes",
+    "14.repair",
+    asks="the pair",
+    reads=_repaired,
+    rules=_worse,
+    praise="that was the faulty stage",
     hints=[
-        "How many chips of a host send in the all-reduce between the hosts? How large is the array "
-        "of each of them?",
-        "Each chip is in a ring over the hosts. Its array has nbytes, or nbytes / chips after the "
-        "reduce-scatter.",
-        "each = 2 * (hosts - 1) / hosts * nbytes. Each chip of the host sends this much; after a "
-        "reduce-scatter, all of them together do.",
+        "Look at the boxes with a red rim: what does each stage wait for, and which one sends it?",
+        "How many forwards does the last stage do before B0? Does a stage follow it?",
+        "The last stage can do B0 right after F0. Write its whole list in this way.",
     ],
 )

@@ -1,122 +1,82 @@
-"""Lesson 16, long sequences: steps of a small GPT, its exercises."""
+"""Lesson 16, hierarchical training: its exercises."""
 
 import numpy as np
 
-import ttkit
-from course.arrays import numbers, replicas, split
-from course.common import opened, small_gpt
-from ttkit import lessons
+from course.arrays import numbers, replicas
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes
-from ttkit.profiling import last_name
-from ttkit.train import Layout, create_model
-from ttkit.train.parallel.data_parallel import average_gradients
-from ttkit.train.parallel.distributed import mean_over_replicas
-from ttkit.words import grouped
 
 
-# ---------------------------------------------------------------- steps of a small GPT
-def laid_out(chips: int, axis: str = "", **more) -> Layout:
-    """Return a layout on a new row of chips.
-
-    Args:
-        axis: what the row is for: "tp" or "cp"; one chip needs none.
-    """
-    return Layout(axes=((axis, 1),) if axis else (), **more).on(opened(chips))
-
-
-def gpt(length: int, layout: Layout, attention: str = "stored"):
-    """Return a GPT of two blocks with 8 heads; `attention` says whether it keeps scores."""
-    sizes = {"num_heads": 8, "embedding_dim": 256, "vocab_size": 96, "num_blocks": 2}
-    settings = small_gpt(**sizes, max_sequence_length=length, attention=attention)
-    model = create_model(settings.transformer_config, layout)
-    model.init_weights(42)
-    return model
-
-
-def step(layout: Layout):
-    """Run forward and backward on 512 tokens; return the loss and all gradients in one array, and a
-    profile of the two passes.
-    """
-    model, draw = gpt(512, layout), np.random.default_rng(1)
-    tokens, targets = map(layout.tokens, draw.integers(0, 96, (2, 1, 1, 1, 512)))
-    with ttkit.profile() as passes:
-        loss = model.loss(model(tokens), targets)
-        loss.backward()
-    parameters = model.parameters()
-    average_gradients(parameters)  # Replicas that have other tokens each have a part.
-    gradients = (each.gather_grad().ravel() for each in parameters.values())
-    return np.hstack([mean_over_replicas(loss, layout), *gradients]), passes
-
-
-def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
-    """Compare a step with what one chip has; print the collectives of its passes."""
-    found, passes = step(layout)
-    lessons.same(wanted, found, f"{name}: one chip's loss and all its gradients", 1e-3, 1e-5)
-    sends = [record for record in passes.records if record.bytes_on_links]
-    for call, records in grouped(sends, lambda record: last_name(record.name)).items():
-        total = sum(record.bytes_on_links for record in records)
-        print(f"  {len(records):3} x {call:14} {total / 1e6:6.1f} MB on links")
-
-
-# ---------------------------------------------------------------- 16.longest
-def _longest(room: float, width: int, blocks: int, n: int, shared: bool) -> int:
-    """Return how many tokens fit, by the table of the lesson."""
-    return int(room / (width * blocks * (10 / (n if shared else 1) + 24 / n)))
+def _gradients(hosts: int, chips: int) -> list:
+    rows = 32 * chips
+    return [(numbers(hosts, chips, rows, 32 * hosts), (1, 1, rows, 32 * hosts))]
 
 
 Exercise(
-    "16.longest",
-    asks="longest(room, width, blocks, n, sequence_parallel)",
-    reference=_longest,
-    cases=[(8e9, 4096, 32, 8, False), (8e9, 4096, 32, 8, True), (20e9, 8192, 80, 16, True)],
+    "16.two_level",
+    asks="two_level(mesh, gradients)",
+    reference=lambda mesh, gradients: replicas(mesh, gradients.mean((0, 1))),
+    cases=OnMeshes([(2, 4), (4, 2)], _gradients, fabric=True),
     mistakes={
-        "only sequence parallelism divides what tensor parallelism leaves whole": (
-            lambda room, width, blocks, n, shared: _longest(room, width, blocks, n, not shared)
-        )
+        "it is the sum, {n} times the mean": lambda mesh, gradients: replicas(
+            mesh, gradients.sum((0, 1))
+        ),
+        "each host has its own mean: the all-reduce between the hosts is missing": (
+            lambda mesh, gradients: [each.mean(0) for each in gradients for _ in each]
+        ),
+        "it is {mesh.shape[0]} times the mean: the sum was divided by the chips of one host": (
+            lambda mesh, gradients: replicas(mesh, gradients.mean(1).sum(0))
+        ),
     },
-    praise="in three cases your sequence is the longest that fits",
+    budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
+    rtol=1e-4,
+    praise="the mean on each of {n} devices, and each sum crosses the network once",
     hints=[
-        "How many bytes does one token take in one block? Which of them does n divide?",
-        "Of 34 bytes for each number of the width, n divides 24; with sequence parallelism all 34.",
-        "int(room / (width * blocks * (10 + 24 / n))), or (10 + 24) / n with sequence parallelism.",
+        "Which collective leaves each chip with one part of its host's sum?",
+        "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "
+        "along axis 0, and join them again.",
+        "reduce_scatter along axis 1, all_reduce along axis 0, all_gather along axis 1; then "
+        "multiply by 1 / mesh.get_num_devices().",
     ],
 )
 
 
-# ---------------------------------------------------------------- 16.weight
-def _normed_and_terms(_: int, columns: int) -> list:
-    """Return normed tokens and, for each chip, its term of their gradient."""
-    tokens = 64 * columns, 96
-    return [(numbers(*tokens), None), (numbers(columns, *tokens), None)]
+# ---------------------------------------------------------------- 16.bytes
+def _flat(ranks: int, nbytes: int) -> float:
+    """Return what leaves a host in one ring of so many ranks."""
+    return 2 * (ranks - 1) / ranks * nbytes
 
 
-def _summed(normed: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    return np.einsum("td,ntd->d", normed, terms)[None]
-
-
-def _enough(mesh, normed: np.ndarray, terms: np.ndarray) -> int:
-    """Return the bytes of a reduce-scatter of the terms and an all-reduce of a row of tiles."""
-    return (len(terms) - 1) * (normed.nbytes + 2 * 32 * 96 * 4)
+def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
+    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
+    return np.array([chips, 1]) * _flat(ranks, nbytes)
 
 
 Exercise(
-    "16.weight",
-    asks="weight_gradient(mesh, normed, terms)",
-    reference=lambda mesh, *given: replicas(mesh, _summed(*given)),
-    cases=OnMeshes([(1, 4), (1, 3)], _normed_and_terms, fabric=True),
+    "16.bytes",
+    asks="leaving_a_host(hosts, chips, nbytes)",
+    reference=_leaves,
+    cases=[(2, 4, 4096), (4, 8, 1 << 20), (3, 2, 600), (8, 32, 64)],
     mistakes={
-        "each chip has the gradient of its own tokens only": lambda mesh, normed, terms: list(
-            map(_summed, split(mesh, normed, 0), split(mesh, terms, 1))
-        )
+        "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
+            lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
+        ),
+        "the first number is that of a flat ring over all chips": lambda h, c, nbytes: [
+            _flat(h * c, nbytes),
+            _leaves(h, c, nbytes)[1],
+        ],
+        "the second number is that of a flat ring over all chips": lambda h, c, nbytes: [
+            _leaves(h, c, nbytes)[0],
+            _flat(h * c, nbytes),
+        ],
     },
-    budget=Budget(link_bytes=_enough),
-    rtol=1e-4,
-    praise="the gradient of one device, and no chip received tokens of others",
+    praise="with two levels a host sends 1/{chips} of the bytes",
     hints=[
-        "Which chip has the normed values of a token? What must be summed before they are used?",
-        "reduce_scatter along the tokens sums the terms and leaves each chip its own tokens.",
-        "Multiply by the chip's normed values, sum over its tokens (ttnn.sum with dim=2 and "
-        "keepdim=True), and all_reduce the row.",
+        "How many chips of a host send in the all-reduce between the hosts? How large is the array "
+        "of each of them?",
+        "Each chip is in a ring over the hosts. Its array has nbytes, or nbytes / chips after the "
+        "reduce-scatter.",
+        "each = 2 * (hosts - 1) / hosts * nbytes. Each chip of the host sends this much; after a "
+        "reduce-scatter, all of them together do.",
     ],
 )

@@ -1,144 +1,209 @@
-"""Lesson 17, ring attention: a picture of causal work, its exercises."""
+"""Lesson 17, train a small GPT: its folder, and its exercises."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from course.arrays import numbers
-from ttkit.lessons.exercises import Exercise
-from ttkit.train.config.layout import zigzag
-from ttkit.visualize.charts import Chart, entitle
+from course.common import changed, small_gpt
+from ttkit import backend
+from ttkit.backend import to_numpy
+from ttkit.errors import TTKitError
+from ttkit.lessons import CheckFailed, progress
+from ttkit.lessons.exercises import Exercise, Run
+from ttkit.lessons.folder import course
+from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
+from ttkit.train.config.settings import Settings
+from ttkit.train.context import open_layout
+
+_temporary = TemporaryDirectory()  # It is deleted when the kernel stops.
 
 
-class CausalWork(Chart):
-    """Which chunks of keys the queries of each chip need.
+def lesson_folder(fresh: bool = False) -> None:
+    """Change to the lesson's folder, with its configuration, gpt.yaml.
 
-    Args:
-        chips: each has two chunks.
-        order: "plain" or "zig-zag".
-
-    Example:
-        >>> CausalWork(2)
-        plain order, 2 chips: the busiest computes 75 % of the scores
-          chips 0 to 1 compute 25 %, 75 %
-        >>> CausalWork(2, "zig-zag")
-        zig-zag order, 2 chips: the busiest computes 50 % of the scores
-          chips 0 to 1 compute 50 %, 50 %
+    A learner's checkpoints stay there until `fresh` is asked for. Where nobody learns, the folder
+    is always a fresh one.
     """
-
-    height = 4.0
-
-    def __init__(self, chips: int = 8, order: str = "plain"):
-        self.chips, chunks = chips, 2 * chips
-        self.order = zigzag(chunks, chips) if order == "zig-zag" else np.arange(chunks)
-        # A chunk of queries needs all keys of earlier chunks and half of those of its own.
-        work = (2 * self.order + 1).reshape(chips, 2).sum(1)
-        self.percent = 100 * work / work.sum()
-        busiest = f"the busiest computes {self.percent.max():.3g} % of the scores"
-        self.title = f"{order} order, {chips} chips: {busiest}"
-
-    def __repr__(self) -> str:
-        texts = ", ".join(f"{each:.3g} %" for each in self.percent)
-        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {texts}"
-
-    def draw(self, ax) -> None:
-        """Draw a row for each chunk of queries and a column for each of keys."""
-        keys, queries = self.order, self.order[:, None]
-        ax.imshow((keys < queries) + 0.5 * (keys == queries), cmap="Blues", vmin=0, vmax=1.3)
-        chips = range(self.chips)
-        for edge in chips[1:]:  # Between the chunks of two chips.
-            ax.axhline(2 * edge - 0.5, color="white")
-            ax.axvline(2 * edge - 0.5, color="white")
-        middles = [2 * chip + 0.5 for chip in chips]
-        ax.set_yticks(middles, [f"chip {chip}" for chip in chips])
-        ax.set_xticks(middles, chips)
-        ax.set_xlabel("keys of chip")
-        entitle(ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: half")
+    kept = progress.file()
+    folder = Path(kept.parent if kept else _temporary.name, "lesson_17")
+    if fresh or not kept:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(course() / "configs/training/small_gpt.yaml", folder / "gpt.yaml")
+    os.chdir(folder)
 
 
-# ---------------------------------------------------------------- 17.balanced
-def _uneven(order, length: int, chips: int) -> str:
-    """Return which rule an order of positions breaks."""
-    found = np.ravel(order)
-    if missing := sorted(set(range(length)).difference(found.tolist())):
-        return f"position {missing[0]} is missing; each belongs to one chip"
-    if found.size != length:
-        return f"expected {length} positions, got {found.size}"
-    work = (found.reshape(chips, -1) + 1).sum(1)  # The query at position p sees p + 1 keys.
-    most, least = int(work.argmax()), int(work.argmin())
-    if work[most] == work[least]:
-        return ""
-    return (
-        f"chip {most} computes {work[most]} scores and chip {least} only {work[least]}; "
-        f"all wait for the slowest, and the limit per chip is {work.sum() // chips}"
-    )
+# ---------------------------------------------------------------- 17.budget
+GIVEN = small_gpt(
+    mesh_shape=(1, 4),
+    enable_ddp=True,
+    batch_size=16,
+    num_blocks=2,
+    vocab_size=51,
+    max_sequence_length=64,
+    tokenizer_type="char",
+)
+MEMORY, TIME = 1 / 2, 3.5  # An answer may take these fractions of what the given settings take.
+
+
+def _takes(settings: Settings) -> tuple[int, float]:
+    """Return what settings take: bytes of a chip, microseconds of a step."""
+    plan = training_plan(settings)
+    return sum(plan.memory.values()), 1e6 * plan.step_time_s
+
+
+def _over(found: Settings, given: Settings) -> str:
+    """Return which rule changed settings break."""
+    same = replace(found, device_config=given.device_config)
+    parts = given.training_config.gradient_accumulation_steps
+    if changed(same, gradient_accumulation_steps=parts) != given:
+        return "only the mesh and the accumulation may change, but another key has changed"
+    largest, longest = _takes(given)
+    try:
+        nbytes, step_us = _takes(found)
+    except TTKitError as error:
+        return f"that cannot be run: {error}"
+    if nbytes > MEMORY * largest:
+        return f"{nbytes:,} bytes on each chip; the budget is {MEMORY * largest:,.0f}"
+    if step_us > TIME * longest:
+        slow = f"it fits, but a step takes {step_us:.0f} us, modelled"
+        return f"{slow}; the budget is {TIME * longest:.0f}"
+    return ""
+
+
+def _figures(found: Settings, given: Settings) -> str:
+    (nbytes, step_us), (largest, longest) = _takes(found), _takes(given)
+    times = f"{step_us:.0f} of {TIME * longest:.0f} us modelled"
+    return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
 
 
 Exercise(
-    "17.balanced",
-    asks="balanced(length, chips)",
-    cases=[(16, 2), (64, 4), (48, 3), (96, 8), (20, 1)],
-    rules=_uneven,
-    praise="in five cases no chip computes more scores than another",
+    "17.budget",
+    asks="smaller(settings)",
+    cases=[(GIVEN,)],
+    rules=_over,
+    praise=_figures,
     hints=[
-        "How many keys does position p see? Which positions see the most, and which the least?",
-        "Give each chip as many early positions as late ones.",
-        "np.arange(length).reshape(2 * chips, -1) makes chunks; chip i takes the chunks i and "
-        "2 * chips - 1 - i.",
+        "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
+        "Accumulating makes the activations smaller. What remains is weights, gradients and the "
+        "optimizer's state: which kind of parallelism (lesson 10) cuts them?",
+        "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
+        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate over 4.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 17.merge
-Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
-UNLIKE = "you added exponentials of scores from which different maxima were subtracted"
+# ---------------------------------------------------------------- 17.loop
+ONE = small_gpt(num_heads=2, embedding_dim=32, vocab_size=32)
+REPLICAS = changed(ONE, mesh_shape=(1, 4), enable_ddp=True)
+STEPS = 3
+TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
+OPTIMIZERS: dict[str, Callable] = {
+    "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
+    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
+    "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
+}
 
 
-def _part(scores: np.ndarray, values: np.ndarray) -> Part:
-    top = scores.max(-1, keepdims=True)
-    powers = np.exp(scores - top)
-    return powers @ values, top, powers.sum(-1, keepdims=True)
+@contextmanager
+def _mesh(settings: Settings) -> Iterator:
+    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
+    context = AutoContext.get_instance()
+    if context.is_device_open():
+        raise CheckFailed("the check opens a mesh of its own: call trainer.close() first")
+    try:
+        yield open_layout(settings)
+    finally:
+        context.close_device()
 
 
-def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Part:
-    """Return two parts of scores up to 8 times a height; a mask hides the second of some."""
-    scores, values = numbers(queries, 24) * np.float32(height), numbers(24, d)
-    # In query 0 the second part has far higher scores, in query 1 the first.
-    scores[0, :9] -= 16 * height
-    scores[1, 9:] -= 16 * height
-    one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
-    for array, empty in zip(two, (0, -np.inf, 0)):
-        array[hidden] = empty
-    return *one, *two
+def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
+    """Return the weights of each replica after each step, [steps, 4, weights]."""
+    after = []
+    with _mesh(settings) as layout:
+        model = create_model(ONE.transformer_config, layout)
+        model.init_weights(12)
+        parameters = model.parameters()
+        changes = OPTIMIZERS[optimizer](parameters)
+        for x, y in TOKENS:
+            step(model, changes, layout.tokens(x), layout.tokens(y))
+            after.append(np.hstack([_flat(each.get_value()) for each in parameters.values()]))
+    weights = np.array(after)
+    return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
 
 
-def _merged(*parts: np.ndarray, shrinks: bool = True) -> Part:
-    out1, max1, sum1, out2, max2, sum2 = parts
-    new = np.maximum(max1, max2)
-    one, two = (np.exp(each - new) if shrinks else np.float32(1) for each in (max1, max2))
-    return out1 * one + out2 * two, new, sum1 * one + sum2 * two
+def _flat(tensor) -> np.ndarray:
+    """Return the numbers of each shard, in a row for each."""
+    return np.vstack([to_numpy(each).ravel() for each in backend.load().get_device_tensors(tensor)])
+
+
+class _Loops:
+    """Three steps on four replicas, with each optimizer."""
+
+    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
+        """Yield each run."""
+        for name in OPTIMIZERS:
+            where = f"with {name}, the weights, as [step, replica, number]:"
+            yield Run((name,), _trained(answer, name), where)
+
+
+def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
+    """Return a step, with `times` the gradient, or with a call left out."""
+
+    def step(model, optimizer, x, y):
+        if clears:
+            optimizer.zero_grad()
+        loss = model.loss(model(x), y)
+        (loss * times).backward()
+        if moves:
+            optimizer.step()
+        return loss
+
+    return step
+
+
+def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
+    """Return what such a step makes of the weights on one device."""
+    return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
 
 
 Exercise(
-    "17.merge",
-    asks="merge(out1, max1, sum1, out2, max2, sum2)",
-    reference=_merged,
-    cases=[
-        _parts(4, 8, 1),
-        _parts(6, 5, 120),  # Scores go up to 960, where exp overflows.
-        _parts(6, 5, 120, slice(2, 4)),
-        _parts(6, 5, 120, slice(None)),
-    ],
-    reads=lambda found, *_: tuple(map(np.asarray, found)),
+    "17.loop",
+    asks="step(model, optimizer, x, y)",
+    reference=_on_one(),
+    cases=_Loops(),
     mistakes={
-        UNLIKE: lambda *parts: _merged(*parts, shrinks=False),
-        "do not divide `out` by `sum` yet": lambda *parts: (
-            _merged(*parts)[0] / _merged(*parts)[2],
-            *_merged(*parts)[1:],
+        "no weight has changed: is optimizer.step() missing, or is zero_grad() between "
+        "backward() and optimizer.step()?": _on_one(moves=False),
+        "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
+        "late": _on_one(clears=False),
+        "the gradients of earlier steps were added, and those of the replicas were not averaged": (
+            lambda optimizer: _trained(_step(clears=False), optimizer)
         ),
+        "the replicas are different models: their gradients were not averaged": (
+            lambda optimizer: _trained(_step(), optimizer)
+        ),
+        "the gradient is 4 times too large: the sum over four replicas is not their mean": (
+            _on_one(4)
+        ),
+        "the gradient is 4 times too small: synchronize_gradients already divides by four": (
+            _on_one(1 / 4)
+        ),
+        "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
     },
-    praise="merged correctly, even for large scores",
+    rtol=1e-3,
+    praise="after each of 3 steps the four replicas equal the one-device model",
     hints=[
-        "What would each part be if the other part's max had been subtracted from its scores?",
-        "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",
-        "Multiply both out and sum of each part by its factor; then add the two parts.",
+        "What happens to the gradients of step 1 when step 2 calls backward()?",
+        "Each replica has the gradient of its own windows. Which call of lesson 08 takes their "
+        "mean?",
+        "optimizer.zero_grad() comes before backward(); "
+        "synchronize_gradients(model.parameters()) between backward() and optimizer.step().",
     ],
 )

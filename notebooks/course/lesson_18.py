@@ -1,153 +1,122 @@
-"""Lesson 18, experts: what routers choose while they learn, its exercises."""
-
-import itertools
-from collections import Counter
+"""Lesson 18, long sequences: steps of a small GPT, its exercises."""
 
 import numpy as np
 
+import ttkit
+from course.arrays import numbers, replicas, split
+from course.common import opened, small_gpt
+from ttkit import lessons
 from ttkit.lessons.exercises import Exercise
-from ttkit.plans import Topology, topology
-from ttkit.sim.tape import tape
-from ttkit.train import Trainer
+from ttkit.lessons.on_meshes import Budget, OnMeshes
+from ttkit.profiling import last_name
+from ttkit.train import Layout, create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_replicas
+from ttkit.words import grouped
 
 
-def choices_of(settings, steps: int) -> np.ndarray:
-    """Train on one chip; return how many of 100 tokens choose each expert, [steps, experts], in the
-    second of two blocks.
+# ---------------------------------------------------------------- steps of a small GPT
+def laid_out(chips: int, axis: str = "", **more) -> Layout:
+    """Return a layout on a new row of chips.
+
+    Args:
+        axis: what the row is for: "tp" or "cp"; one chip needs none.
     """
-    with tape(keeps={"topk"}) as calls, Trainer(settings) as trainer:
-        trainer.fit(steps, show=False)
-    seen = []
-    for event in calls.events:  # A router's choice is a top-k.
-        if event.name == "topk" and event.returned:
-            chosen = next(event.results[1].shards())[:, 0].astype(int)
-            seen.append(np.eye(event.operands[0].shape[-1])[chosen].sum(2).mean((0, 1)))
-    return 100 * np.array(seen[1::2])
+    return Layout(axes=((axis, 1),) if axis else (), **more).on(opened(chips))
 
 
-# ---------------------------------------------------------------- 18.positions
-def _positions(tokens: list[int], capacity: int) -> list[int]:
-    turns = [tokens[:i].count(expert) for i, expert in enumerate(tokens)]
-    return [turn if turn < capacity else -1 for turn in turns]
+def gpt(length: int, layout: Layout, attention: str = "stored"):
+    """Return a GPT of two blocks with 8 heads; `attention` says whether it keeps scores."""
+    sizes = {"num_heads": 8, "embedding_dim": 256, "vocab_size": 96, "num_blocks": 2}
+    settings = small_gpt(**sizes, max_sequence_length=length, attention=attention)
+    model = create_model(settings.transformer_config, layout)
+    model.init_weights(42)
+    return model
 
 
-_DRAWN = np.random.default_rng(17).integers(0, 5, (3, 40)).tolist()
+def step(layout: Layout):
+    """Run forward and backward on 512 tokens; return the loss and all gradients in one array, and a
+    profile of the two passes.
+    """
+    model, draw = gpt(512, layout), np.random.default_rng(1)
+    tokens, targets = map(layout.tokens, draw.integers(0, 96, (2, 1, 1, 1, 512)))
+    with ttkit.profile() as passes:
+        loss = model.loss(model(tokens), targets)
+        loss.backward()
+    parameters = model.parameters()
+    average_gradients(parameters)  # Replicas that have other tokens each have a part.
+    gradients = (each.gather_grad().ravel() for each in parameters.values())
+    return np.hstack([mean_over_replicas(loss, layout), *gradients]), passes
+
+
+def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
+    """Compare a step with what one chip has; print the collectives of its passes."""
+    found, passes = step(layout)
+    lessons.same(wanted, found, f"{name}: one chip's loss and all its gradients", 1e-3, 1e-5)
+    sends = [record for record in passes.records if record.bytes_on_links]
+    for call, records in grouped(sends, lambda record: last_name(record.name)).items():
+        total = sum(record.bytes_on_links for record in records)
+        print(f"  {len(records):3} x {call:14} {total / 1e6:6.1f} MB on links")
+
+
+# ---------------------------------------------------------------- 18.longest
+def _longest(room: float, width: int, blocks: int, n: int, shared: bool) -> int:
+    """Return how many tokens fit, by the table of the lesson."""
+    return int(room / (width * blocks * (10 / (n if shared else 1) + 24 / n)))
+
 
 Exercise(
-    "18.positions",
-    asks="positions(experts_of_tokens, capacity)",
-    reference=_positions,
-    cases=[
-        ([2, 0, 2, 2, 1, 0, 2], 2),
-        ([1, 0], 3),
-        ([], 2),
-        ([9, 200, 9], 1),
-        *zip(_DRAWN, (1, 6, 8)),
-    ],
-    reads=lambda places, *_: list(places),
+    "18.longest",
+    asks="longest(room, width, blocks, n, sequence_parallel)",
+    reference=_longest,
+    cases=[(8e9, 4096, 32, 8, False), (8e9, 4096, 32, 8, True), (20e9, 8192, 80, 16, True)],
     mistakes={
-        "places count from 0": lambda tokens, capacity: [
-            place + (place >= 0) for place in _positions(tokens, capacity)
-        ],
-        "each expert has a queue of its own": lambda tokens, capacity: _positions(
-            [0] * len(tokens), capacity
-        ),
-        "a token that finds all {capacity} places taken gets -1": lambda tokens, capacity: (
-            _positions(tokens, len(tokens))
-        ),
+        "only sequence parallelism divides what tensor parallelism leaves whole": (
+            lambda room, width, blocks, n, shared: _longest(room, width, blocks, n, not shared)
+        )
     },
-    praise="each token has its place in the queue, and late tokens get none",
+    praise="in three cases your sequence is the longest that fits",
     hints=[
-        "What must you know about the tokens before this one?",
-        "Count how many tokens each expert has had so far, full or not.",
-        "The place is that count, from 0, or -1 where the count has reached the capacity.",
+        "How many bytes does one token take in one block? Which of them does n divide?",
+        "Of 34 bytes for each number of the width, n divides 24; with sequence parallelism all 34.",
+        "int(room / (width * blocks * (10 + 24 / n))), or (10 + 24) / n with sequence parallelism.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 18.place
-# The busiest pair may carry this part of what it carries with experts in the order of their
-# numbers.
-BUDGET = 0.7
-TOKEN_BYTES = 2 * 4096  # A token has Mixtral's width, in bfloat16.
+# ---------------------------------------------------------------- 18.weight
+def _normed_and_terms(_: int, columns: int) -> list:
+    """Return normed tokens and, for each chip, its term of their gradient."""
+    tokens = 64 * columns, 96
+    return [(numbers(*tokens), None), (numbers(columns, *tokens), None)]
 
 
-def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:
-    """Return how many tokens of each chip go to each of two experts a chip, [chips, experts].
-
-    One chip uses an expert most; two neighbours, far from it, use it together.
-    """
-    draw, ids = np.random.default_rng(seed), chips.chips
-    traffic = draw.integers(0, 30, (len(ids), 2 * len(ids)))
-    for expert in range(traffic.shape[1]):
-        pair, nearest = int(draw.integers(len(ids) - 1)), draw.random(len(ids))
-        far = [len(chips.route(chip, ids[pair])) for chip in ids] + nearest
-        size = int(draw.integers(150, 400))
-        traffic[int(far.argmax()), expert] += size
-        traffic[pair : pair + 2, expert] += 4 * size // 5
-    return traffic
+def _summed(normed: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    return np.einsum("td,ntd->d", normed, terms)[None]
 
 
-def link_bytes(traffic, chips: Topology, placed) -> dict[tuple[int, int], int]:
-    """Return the bytes that the dispatch sends over each link: {(source, destination): bytes}.
+def _enough(mesh, normed: np.ndarray, terms: np.ndarray) -> int:
+    """Return the bytes of a reduce-scatter of the terms and an all-reduce of a row of tiles."""
+    return (len(terms) - 1) * (normed.nbytes + 2 * 32 * 96 * 4)
 
-    Args:
-        traffic: tokens of each chip for each expert, [chips, experts].
-        chips: the topology; a token takes its `route`.
-        placed: the experts of each chip, in the order of `chips.chips`.
-    """
-    found = Counter[tuple[int, int]]()
-    for destination, own in zip(chips.chips, placed):
-        for source, row in zip(chips.chips, traffic):
-            for link in itertools.pairwise(chips.route(source, destination)):
-                found[link] += TOKEN_BYTES * sum(int(row[expert]) for expert in own)
-    return dict(found)
-
-
-def _busiest(traffic: np.ndarray, chips: Topology, dealt) -> tuple[tuple[int, int], int]:
-    return max(link_bytes(traffic, chips, dealt).items(), key=lambda item: item[1])
-
-
-def _in_order(traffic: np.ndarray, chips: Topology) -> list[list[int]]:
-    return np.arange(traffic.shape[1]).reshape(len(chips.chips), -1).tolist()
-
-
-def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
-    """Return which rule a dealing of experts breaks."""
-    sizes, owners = [len(own) for own in dealt], Counter(int(e) for own in dealt for e in own)
-    if len(sizes) != len(chips.chips):
-        return f"you gave {len(sizes)} lists of experts for {len(chips.chips)} chips"
-    if wrong := sorted(e for e in range(traffic.shape[1]) if owners[e] != 1):
-        return f"expert {wrong[0]} is on {owners[wrong[0]]} chips, not on one"
-    if set(sizes) != {2}:
-        return f"the chips have {sizes} experts; each has memory for 2"
-    limit = BUDGET * _busiest(traffic, chips, _in_order(traffic, chips))[1]
-    (a, b), most = _busiest(traffic, chips, dealt)
-    if most <= limit:
-        return ""
-    return f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
-
-
-def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
-    part = (
-        _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
-    )
-    return f"the busiest pair carries {part:.0%} of its load with experts in numerical order"
-
-
-_ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]
 
 Exercise(
-    "18.place",
-    asks="deal(traffic, chips)",
-    cases=[(uneven_traffic(chips, seed), chips) for chips, seed in _ON],
-    rules=_broken,
-    praise=_part,
+    "18.weight",
+    asks="weight_gradient(mesh, normed, terms)",
+    reference=lambda mesh, *given: replicas(mesh, _summed(*given)),
+    cases=OnMeshes([(1, 4), (1, 3)], _normed_and_terms, fabric=True),
+    mistakes={
+        "each chip has the gradient of its own tokens only": lambda mesh, normed, terms: list(
+            map(_summed, split(mesh, normed, 0), split(mesh, terms, 1))
+        )
+    },
+    budget=Budget(link_bytes=_enough),
+    rtol=1e-4,
+    praise="the gradient of one device, and no chip received tokens of others",
     hints=[
-        "Equal work is not the goal. What does it cost to send a token to a distant chip?",
-        "Begin with any order. When does it help to exchange two experts?",
-        "Exchange each pair of experts in turn, and compute max(link_bytes(...).values()). Undo "
-        "the exchange if that is no improvement. Continue until no exchange helps.",
-        "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
+        "Which chip has the normed values of a token? What must be summed before they are used?",
+        "reduce_scatter along the tokens sums the terms and leaves each chip its own tokens.",
+        "Multiply by the chip's normed values, sum over its tokens (ttnn.sum with dim=2 and "
+        "keepdim=True), and all_reduce the row.",
     ],
 )

@@ -1,52 +1,144 @@
-"""Lesson 19, when it pays: its exercises."""
+"""Lesson 19, ring attention: a picture of causal work, its exercises."""
 
+import numpy as np
+
+from course.arrays import numbers
 from ttkit.lessons.exercises import Exercise
+from ttkit.train.config.layout import zigzag
+from ttkit.visualize.charts import Chart, entitle
 
-# ---------------------------------------------------------------- 19.ring
+
+class CausalWork(Chart):
+    """Which chunks of keys the queries of each chip need.
+
+    Args:
+        chips: each has two chunks.
+        order: "plain" or "zig-zag".
+
+    Example:
+        >>> CausalWork(2)
+        plain order, 2 chips: the busiest computes 75 % of the scores
+          chips 0 to 1 compute 25 %, 75 %
+        >>> CausalWork(2, "zig-zag")
+        zig-zag order, 2 chips: the busiest computes 50 % of the scores
+          chips 0 to 1 compute 50 %, 50 %
+    """
+
+    height = 4.0
+
+    def __init__(self, chips: int = 8, order: str = "plain"):
+        self.chips, chunks = chips, 2 * chips
+        self.order = zigzag(chunks, chips) if order == "zig-zag" else np.arange(chunks)
+        # A chunk of queries needs all keys of earlier chunks and half of those of its own.
+        work = (2 * self.order + 1).reshape(chips, 2).sum(1)
+        self.percent = 100 * work / work.sum()
+        busiest = f"the busiest computes {self.percent.max():.3g} % of the scores"
+        self.title = f"{order} order, {chips} chips: {busiest}"
+
+    def __repr__(self) -> str:
+        texts = ", ".join(f"{each:.3g} %" for each in self.percent)
+        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {texts}"
+
+    def draw(self, ax) -> None:
+        """Draw a row for each chunk of queries and a column for each of keys."""
+        keys, queries = self.order, self.order[:, None]
+        ax.imshow((keys < queries) + 0.5 * (keys == queries), cmap="Blues", vmin=0, vmax=1.3)
+        chips = range(self.chips)
+        for edge in chips[1:]:  # Between the chunks of two chips.
+            ax.axhline(2 * edge - 0.5, color="white")
+            ax.axvline(2 * edge - 0.5, color="white")
+        middles = [2 * chip + 0.5 for chip in chips]
+        ax.set_yticks(middles, [f"chip {chip}" for chip in chips])
+        ax.set_xticks(middles, chips)
+        ax.set_xlabel("keys of chip")
+        entitle(ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: half")
+
+
+# ---------------------------------------------------------------- 19.balanced
+def _uneven(order, length: int, chips: int) -> str:
+    """Return which rule an order of positions breaks."""
+    found = np.ravel(order)
+    if missing := sorted(set(range(length)).difference(found.tolist())):
+        return f"position {missing[0]} is missing; each belongs to one chip"
+    if found.size != length:
+        return f"expected {length} positions, got {found.size}"
+    work = (found.reshape(chips, -1) + 1).sum(1)  # The query at position p sees p + 1 keys.
+    most, least = int(work.argmax()), int(work.argmin())
+    if work[most] == work[least]:
+        return ""
+    return (
+        f"chip {most} computes {work[most]} scores and chip {least} only {work[least]}; "
+        f"all wait for the slowest, and the limit per chip is {work.sum() // chips}"
+    )
+
+
 Exercise(
-    "19.ring",
-    asks="the number of tokens",
-    # 2 * 4 steps, each with an eighth of 2 bytes a weight, against 6 operations for each token.
-    reference=lambda: 1000,
-    mistakes={
-        "this is the break-even of a line": lambda: 1750,
-        "a bfloat16 has two bytes, not four": lambda: 2000,
-        "these are the tokens of all eight devices": lambda: 8000,
-    },
-    praise="four sevenths of the tokens that a line needs",
+    "19.balanced",
+    asks="balanced(length, chips)",
+    cases=[(16, 2), (64, 4), (48, 3), (96, 8), (20, 1)],
+    rules=_uneven,
+    praise="in five cases no chip computes more scores than another",
     hints=[
-        "How many steps do the links of a ring take for an all-reduce? Lesson 05 has a table.",
-        "The links of this ring take 2 * 4 steps, each with an eighth of the gradients.",
-        "Set 2 * 4 / 8 * 2 / rate equal to 6 * tokens / speed.",
+        "How many keys does position p see? Which positions see the most, and which the least?",
+        "Give each chip as many early positions as late ones.",
+        "np.arange(length).reshape(2 * chips, -1) makes chunks; chip i takes the chunks i and "
+        "2 * chips - 1 - i.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 19.split
-def _replicas(chips: int, tokens: int, width: int) -> int:
-    """Return with how many replicas a chip sends least; both terms lack `8 * width / chips`."""
-    splits = [n for n in range(1, chips + 1) if chips % n == 0]
-    return min(splits, key=lambda n: 13 * width * n + 4 * tokens * chips / n)
+# ---------------------------------------------------------------- 19.merge
+Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
+UNLIKE = "you added exponentials of scores from which different maxima were subtracted"
+
+
+def _part(scores: np.ndarray, values: np.ndarray) -> Part:
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - top)
+    return powers @ values, top, powers.sum(-1, keepdims=True)
+
+
+def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Part:
+    """Return two parts of scores up to 8 times a height; a mask hides the second of some."""
+    scores, values = numbers(queries, 24) * np.float32(height), numbers(24, d)
+    # In query 0 the second part has far higher scores, in query 1 the first.
+    scores[0, :9] -= 16 * height
+    scores[1, 9:] -= 16 * height
+    one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
+    for array, empty in zip(two, (0, -np.inf, 0)):
+        array[hidden] = empty
+    return *one, *two
+
+
+def _merged(*parts: np.ndarray, shrinks: bool = True) -> Part:
+    out1, max1, sum1, out2, max2, sum2 = parts
+    new = np.maximum(max1, max2)
+    one, two = (np.exp(each - new) if shrinks else np.float32(1) for each in (max1, max2))
+    return out1 * one + out2 * two, new, sum1 * one + sum2 * two
 
 
 Exercise(
-    "19.split",
-    asks="replicas(chips, tokens, width)",
-    reference=_replicas,
-    cases=[(8, 2048, 4096), (32, 65536, 4096), (12, 8192, 1024)],
+    "19.merge",
+    asks="merge(out1, max1, sum1, out2, max2, sum2)",
+    reference=_merged,
+    cases=[
+        _parts(4, 8, 1),
+        _parts(6, 5, 120),  # Scores go up to 960, where exp overflows.
+        _parts(6, 5, 120, slice(2, 4)),
+        _parts(6, 5, 120, slice(None)),
+    ],
+    reads=lambda found, *_: tuple(map(np.asarray, found)),
     mistakes={
-        "these are the tensor-parallel ranks": lambda chips, *sizes: (
-            chips // _replicas(chips, *sizes)
-        ),
-        "a block adds activations four times, not once": lambda chips, tokens, width: _replicas(
-            chips, tokens // 4, width
+        UNLIKE: lambda *parts: _merged(*parts, shrinks=False),
+        "do not divide `out` by `sum` yet": lambda *parts: (
+            _merged(*parts)[0] / _merged(*parts)[2],
+            *_merged(*parts)[1:],
         ),
     },
-    praise="no other split sends fewer bytes",
+    praise="merged correctly, even for large scores",
     hints=[
-        "What does a chip all-reduce along each of the two axes? How large is it?",
-        "Gradients: 13 * width**2 / tp numbers, over dp chips. Activations: four times "
-        "tokens / dp * width numbers, over tp chips. An all-reduce sends 2 (n - 1) / n of them.",
-        "min(splits, key=sent), where `splits` are the divisors of chips.",
+        "What would each part be if the other part's max had been subtracted from its scores?",
+        "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",
+        "Multiply both out and sum of each part by its factor; then add the two parts.",
     ],
 )

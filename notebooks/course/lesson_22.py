@@ -1,100 +1,52 @@
-"""Lesson 22, several hosts: copies of configurations, and an exercise.
+"""Lesson 22, when it pays: its exercises."""
 
-The answer is a file; nothing is started and no other host is asked.
-"""
-
-import os
-import shutil
-import tempfile
-from pathlib import Path
-
-from ttkit.cluster.files.bindings import read_bindings
-from ttkit.cluster.files.lint import lint_path
-from ttkit.cluster.launch.command import rank_environment
-from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
 
-HOSTS = Path(__file__).with_name("hosts")
-BINDINGS = "rank_bindings.yaml"
-ALL = "0,1,2,3"
-# Each host maps to what its ranks must be given: mesh, rank among the mesh's hosts, cards.
-WANTED = {
-    "node-1": {("0", "0", "2,3"), ("1", "0", "0,1")},
-    "node-2": {("2", "0", ALL)},
-    "node-3": {("2", "1", ALL)},
-}
+# ---------------------------------------------------------------- 22.ring
+Exercise(
+    "22.ring",
+    asks="the number of tokens",
+    # 2 * 4 steps, each with an eighth of 2 bytes a weight, against 6 operations for each token.
+    reference=lambda: 1000,
+    mistakes={
+        "this is the break-even of a line": lambda: 1750,
+        "a bfloat16 has two bytes, not four": lambda: 2000,
+        "these are the tokens of all eight devices": lambda: 8000,
+    },
+    praise="four sevenths of the tokens that a line needs",
+    hints=[
+        "How many steps do the links of a ring take for an all-reduce? Lesson 05 has a table.",
+        "The links of this ring take 2 * 4 steps, each with an eighth of the gradients.",
+        "Set 2 * 4 / 8 * 2 / rate equal to 6 * tokens / speed.",
+    ],
+)
 
 
-def files_of(folder: str | os.PathLike[str]) -> Path:
-    """Copy the files of the exercise into a folder; return the folder.
-
-    Example:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     sorted(path.name for path in files_of(folder).iterdir())
-        ['hosts.txt', 'mgd.textproto']
-    """
-    return Path(shutil.copytree(HOSTS, folder, dirs_exist_ok=True))
-
-
-def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
-    """Copy a configuration; its bindings then name the descriptor beside them."""
-    copy = Path(shutil.copytree(setup, folder, dirs_exist_ok=True))
-    text = (copy / BINDINGS).read_text().replace(f"configs/{setup.name}/", "")
-    (copy / BINDINGS).write_text(text)
-    return copy
-
-
-# ---------------------------------------------------------------- 22.bindings
-# A rank is given its mesh, its rank among the mesh's hosts, its cards.
-Given = tuple[str, str, str]
-
-
-def _given(text: str) -> list[Given]:
-    """Return what each rank is given by the bindings.
-
-    Raises:
-        CheckFailed: with the linter's first finding, an error if there is one.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = files_of(folder)
-        (path / BINDINGS).write_text(text, encoding="utf-8")
-        for one in sorted(lint_path(path), key=lambda finding: finding.severity != "error"):
-            place = f"{Path(one.path).name}:{one.line}"
-            raise CheckFailed(f"{place}: {one.message}\n  try: {one.cure}")
-        bindings = read_bindings(path / BINDINGS)
-        ranks = [rank_environment(rank, bindings) for rank in bindings.rank_bindings]
-    found = []
-    for rank in ranks:  # A rank without a list of devices sees all cards of its host.
-        cards = sorted(rank.get("TT_VISIBLE_DEVICES", ALL).replace(" ", "").split(","))
-        found.append((rank["TT_MESH_ID"], rank.get("TT_MESH_HOST_RANK", "0"), ",".join(cards)))
-    return found
-
-
-def _misplaced(ranks: list[Given]) -> str:
-    """Return which rank has what its host has not; ranks fill the slots in their order."""
-    hosts = [host for host, each in WANTED.items() for _ in each]
-    left = {host: set(each) for host, each in WANTED.items()}
-    for rank, (host, given) in enumerate(zip(hosts, ranks, strict=True)):
-        if given not in left[host]:
-            words = "part {1} of mesh {0} (cards {2})".format
-            has = " or ".join(words(*each) for each in sorted(left[host]))
-            return f"rank {rank} runs on {host}, which has {has}; your binding says {words(*given)}"
-        left[host].remove(given)
-    return ""
+# ---------------------------------------------------------------- 22.split
+def _replicas(chips: int, tokens: int, width: int) -> int:
+    """Return with how many replicas a chip sends least; both terms lack `8 * width / chips`."""
+    splits = [n for n in range(1, chips + 1) if chips % n == 0]
+    return min(splits, key=lambda n: 13 * width * n + 4 * tokens * chips / n)
 
 
 Exercise(
-    "22.bindings",
-    asks="the text",
-    reads=_given,
-    rules=_misplaced,
-    praise="4 ranks on 3 hosts, each with its mesh, its place in it and its cards; the linter "
-    "finds nothing",
+    "22.split",
+    asks="replicas(chips, tokens, width)",
+    reference=_replicas,
+    cases=[(8, 2048, 4096), (32, 65536, 4096), (12, 8192, 1024)],
+    mistakes={
+        "these are the tensor-parallel ranks": lambda chips, *sizes: (
+            chips // _replicas(chips, *sizes)
+        ),
+        "a block adds activations four times, not once": lambda chips, tokens, width: _replicas(
+            chips, tokens // 4, width
+        ),
+    },
+    praise="no other split sends fewer bytes",
     hints=[
-        "Ranks fill the slots of hosts.txt from the top. On which host does each of the four run?",
-        "Which host has two ranks? Only these need TT_VISIBLE_DEVICES. Which mesh has two hosts? "
-        "Only its ranks need mesh_host_rank.",
-        "A rank on node-1 looks like this: {rank: 0, mesh_id: 0, env_overrides: "
-        '{TT_VISIBLE_DEVICES: "2,3"}}. A rank of mesh 2: {rank: 2, mesh_id: 2, mesh_host_rank: 0}.',
+        "What does a chip all-reduce along each of the two axes? How large is it?",
+        "Gradients: 13 * width**2 / tp numbers, over dp chips. Activations: four times "
+        "tokens / dp * width numbers, over tp chips. An all-reduce sends 2 (n - 1) / n of them.",
+        "min(splits, key=sent), where `splits` are the divisors of chips.",
     ],
 )

@@ -291,7 +291,7 @@ def test_a_run_is_stopped_and_goes_on(lab):
     """The stop button ends the cell whatever follows in it; the run goes on where it was, in the
     same kernel and in a new one.
     """
-    lab.open("15_train_a_small_gpt.ipynb")
+    lab.open("17_train_a_small_gpt.ipynb")
     watched = next(c["index"] for c in lab.cells() if c["source"].startswith("trainer.fit(prompt"))
     made = next(c["index"] for c in lab.cells() if "trainer = Trainer(settings)" in c["source"])
     assert not wrong(lab.run_above(watched)[:watched])

@@ -23,15 +23,15 @@ WORSE = {
     "04.steps": (TREE, "6 steps", "★", "tree, 6 steps"),
     "04.link": (AROUND, "917,504 bytes", "★★", "ring, 8 steps"),
     "04.memory": (AROUND, "262,144 bytes", "★", "ring, 8 steps"),
-    "13.room": (
+    "15.room": (
         ["F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5", *["F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5"] * 2]
         + ["F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5"],
         "bubble",
         "★",
         "the stages hold 3, 2, 2, 1",
     ),
-    "20.speed": ((32, SLOWER), " tokens/s", "★★", f"batch 32, {SLOWER}"),
-    "20.bytes": ((32, SLOWER), " bytes", "★", f"batch 32, {SLOWER}"),
+    "23.speed": ((32, SLOWER), " tokens/s", "★★", f"batch 32, {SLOWER}"),
+    "23.bytes": ((32, SLOWER), " bytes", "★", f"batch 32, {SLOWER}"),
 }
 UNFINISHED = dataclasses.replace(TREE, steps=TREE.steps[:-1])
 # challenge: answers that get no score, with the reason
@@ -41,12 +41,12 @@ WRONG = [
     ("04.link", plans.all_reduce(GRID, 1 << 20, 1), "expected an all_reduce of all eight chips"),
     ("04.memory", plans.all_gather(GRID, 1 << 20), "an all_reduce of all eight chips"),
     ("04.memory", [], "expected a Plan, got a list"),
-    ("13.room", one_f_one_b(4, 6), "stage 0"),
-    ("13.room", zb_h1(4, 8), "4 stages and 6 micro-batches are asked for"),
-    ("13.room", ["F0 F1"] * 4, "micro-batch 0 has F0; a stage does"),
-    ("20.speed", (65, SLOWER), "the batch must be 1 to 64 sequences"),
-    ("20.bytes", (32, "DP32"), "DP32 cannot run"),
-    ("20.bytes", (32, "DP5"), "the layout 'DP5'"),
+    ("15.room", one_f_one_b(4, 6), "stage 0"),
+    ("15.room", zb_h1(4, 8), "4 stages and 6 micro-batches are asked for"),
+    ("15.room", ["F0 F1"] * 4, "micro-batch 0 has F0; a stage does"),
+    ("23.speed", (65, SLOWER), "the batch must be 1 to 64 sequences"),
+    ("23.bytes", (32, "DP32"), "DP32 cannot run"),
+    ("23.bytes", (32, "DP5"), "the layout 'DP5'"),
 ]
 
 
@@ -79,12 +79,12 @@ def test_the_best_known_is_scored_as_any_answer_and_is_better(name, scoreboards)
 
 
 def test_no_layout_of_the_planner_is_better_at_the_best_batch():
-    from course import lesson_20
+    from course import lesson_23
 
-    for name in ("20.speed", "20.bytes"):
+    for name in ("23.speed", "23.bytes"):
         declared = all_challenges()[name]
         batch, _ = declared.reference()
-        found = lesson_20.plan_layouts(lesson_20.MODEL, "galaxy", batch=batch, overlap=True)
+        found = lesson_23.plan_layouts(lesson_23.MODEL, "galaxy", batch=batch, overlap=True)
         scores = [declared.score((batch, each.layout))[0] for each in found.fitting]
         best = (max if declared.higher else min)(scores)
         assert declared.score(declared.reference())[0] == best

@@ -113,7 +113,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
             },
         ),
-        "12.smallest": (
+        "13.smallest": (
             [smallest, by_a_table],
             {
                 "that one fits, but a smaller stage fits, too": lambda *a: 3,

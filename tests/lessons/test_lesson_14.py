@@ -2,82 +2,26 @@
 
 from answers import both
 
-from ttkit import from_numpy, ttnn
-
-
-def spread(mesh, array):
-    config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
-    mapper = ttnn.create_mesh_mapper(mesh, config)
-    return from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
-
-
-def levels(between=True, over=lambda mesh: mesh.get_num_devices(), dim=2):
-    def two_level(mesh, gradients):
-        t = ttnn.reduce_scatter(spread(mesh, gradients), dim=dim, cluster_axis=1)
-        if between:
-            t = ttnn.all_reduce(t, cluster_axis=0)
-        return ttnn.all_gather(t, dim=dim, cluster_axis=1) * (1 / over(mesh))
-
-    return two_level
-
-
-def scaled_first(mesh, gradients):
-    return levels(over=lambda mesh: 1)(mesh, gradients / mesh.get_num_devices())
-
-
-def with_levels_swapped(mesh, gradients):
-    t = ttnn.reduce_scatter(spread(mesh, gradients), dim=2, cluster_axis=0)
-    t = ttnn.all_gather(ttnn.all_reduce(t, cluster_axis=1), dim=2, cluster_axis=0)
-    return t * (1 / mesh.get_num_devices())
-
-
-def by_axis(mesh, gradients):
-    t = ttnn.all_reduce(spread(mesh, gradients), cluster_axis=0)
-    return ttnn.all_reduce(t, cluster_axis=1) * (1 / mesh.get_num_devices())
-
-
-def each(hosts, nbytes):
-    return 2 * (hosts - 1) / hosts * nbytes
-
-
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "14.two_level": (
-            [levels(), scaled_first],
-            {
-                "the all-reduce between the hosts is missing": levels(
-                    between=False, over=lambda mesh: mesh.shape[1]
-                ),
-                "2 times the mean: the sum was divided by the chips of one host": levels(
-                    over=lambda mesh: mesh.shape[1]
-                ),
-                "bytes on links; the budget is": by_axis,
-                "720,896 bytes on links": with_levels_swapped,
-                "NumPy did it on the host": lambda mesh, g: spread(mesh, 0 * g + g.mean((0, 1))),
-            },
-        ),
-        "14.bytes": (
+        "15.bubble": (
             [
-                lambda h, c, n: (c * each(h, n), each(h, n)),
-                lambda h, c, n: [c * each(h, n), c * each(h, n / c)],
+                lambda p, m, v: (p - 1) / (v * m + p - 1),
+                lambda p, m, v: 1 - v * m / (v * m + p - 1),
             ],
+            {"bubble(2, 4, 1) should be 0.2, but is 0.5": lambda p, m, v: (p - 1) / p},
+        ),
+        "14.repair": (
+            [(2, "F0 B0 F1 B1 F2 B2 F3 B3"), [2, ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]]],
             {
-                "element [0] should be 16384, but is 4096": lambda h, c, n: (
-                    each(h, n),
-                    c * each(h, n),
+                "the bubble is 45.5% of the time; the limit is 33.3%": (
+                    2,
+                    "F1 B1 F0 B0 F2 B2 F3 B3",
                 ),
-                "the second number is that of a flat ring": lambda h, c, n: (
-                    c * each(h, n),
-                    each(h * c, n),
-                ),
-                "the first number is that of a flat ring": lambda h, c, n: (
-                    each(h * c, n),
-                    each(h, n),
-                ),
-                "element [1] should be 4096, but is 1024": lambda h, c, n: (
-                    c * each(h, n),
-                    each(h, n / c),
-                ),
+                "there is no stage 3": (3, "F0 B0 F1 B1 F2 B2 F3 B3"),
+                "micro-batch 3 has no action": (2, "F0 B0 F1 B1 F2 B2"),
+                "stage 2 holds 2; there is room for 1": (2, "F0 F1 B0 F2 B1 F3 B2 B3"),
+                "waits for": (0, "F0 B0 F1 B1 F2 B2 F3 B3"),
             },
         ),
     }

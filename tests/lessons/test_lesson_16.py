@@ -1,59 +1,83 @@
 """Lesson 16: its exercises with right and with wrong answers."""
 
-from answers import both, cut, put
+from answers import both
 
-from ttkit import ttnn
-
-
-def longest(room, width, blocks, n, sequence_parallel):
-    return int(room / (width * blocks * (34 / n if sequence_parallel else 10 + 24 / n)))
+from ttkit import from_numpy, ttnn
 
 
-def in_whole_numbers(room, width, blocks, n, sequence_parallel):
-    return int(room) * n // ((34 if sequence_parallel else 10 * n + 24) * width * blocks)
+def spread(mesh, array):
+    config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
+    mapper = ttnn.create_mesh_mapper(mesh, config)
+    return from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
-def placed(mesh, normed, terms):
-    return put(mesh, normed[None, None], cut(mesh, 2)), put(mesh, terms[:, None], cut(mesh, 0))
+def levels(between=True, over=lambda mesh: mesh.get_num_devices(), dim=2):
+    def two_level(mesh, gradients):
+        t = ttnn.reduce_scatter(spread(mesh, gradients), dim=dim, cluster_axis=1)
+        if between:
+            t = ttnn.all_reduce(t, cluster_axis=0)
+        return ttnn.all_gather(t, dim=dim, cluster_axis=1) * (1 / over(mesh))
+
+    return two_level
 
 
-def own_row(mesh, normed, terms, add=ttnn.sum):
-    """The gradient from a chip's own tokens."""
-    normed, terms = placed(mesh, normed, terms)
-    grad = ttnn.reduce_scatter(terms, dim=2, cluster_axis=1)
-    return add(ttnn.multiply(grad, normed), dim=2, keepdim=True)
+def scaled_first(mesh, gradients):
+    return levels(over=lambda mesh: 1)(mesh, gradients / mesh.get_num_devices())
 
 
-def weight(*given):
-    return ttnn.all_reduce(own_row(*given), cluster_axis=1)
+def with_levels_swapped(mesh, gradients):
+    t = ttnn.reduce_scatter(spread(mesh, gradients), dim=2, cluster_axis=0)
+    t = ttnn.all_gather(ttnn.all_reduce(t, cluster_axis=1), dim=2, cluster_axis=0)
+    return t * (1 / mesh.get_num_devices())
 
 
-def by_mean(*given):  # A chip has 64 tokens.
-    return ttnn.multiply(ttnn.all_reduce(own_row(*given, ttnn.mean), cluster_axis=1), 64)
+def by_axis(mesh, gradients):
+    t = ttnn.all_reduce(spread(mesh, gradients), cluster_axis=0)
+    return ttnn.all_reduce(t, cluster_axis=1) * (1 / mesh.get_num_devices())
 
 
-def all_reduced(mesh, normed, terms):
-    """Every chip gets the gradient of all tokens."""
-    normed, terms = placed(mesh, normed, terms)
-    grad = ttnn.mesh_partition(ttnn.all_reduce(terms, cluster_axis=1), 2, cluster_axis=1)
-    row = ttnn.sum(ttnn.multiply(grad, normed), dim=2, keepdim=True)
-    return ttnn.all_reduce(row, cluster_axis=1)
+def each(hosts, nbytes):
+    return 2 * (hosts - 1) / hosts * nbytes
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "16.longest": (
-            [longest, in_whole_numbers],
+        "16.two_level": (
+            [levels(), scaled_first],
             {
-                "only sequence parallelism divides": lambda *c: longest(*c[:4], False),
-                "should be": lambda room, width, _, *more: longest(room, width, 1, *more),
+                "the all-reduce between the hosts is missing": levels(
+                    between=False, over=lambda mesh: mesh.shape[1]
+                ),
+                "2 times the mean: the sum was divided by the chips of one host": levels(
+                    over=lambda mesh: mesh.shape[1]
+                ),
+                "bytes on links; the budget is": by_axis,
+                "720,896 bytes on links": with_levels_swapped,
+                "NumPy did it on the host": lambda mesh, g: spread(mesh, 0 * g + g.mean((0, 1))),
             },
         ),
-        "16.weight": (
-            [weight, by_mean],
+        "16.bytes": (
+            [
+                lambda h, c, n: (c * each(h, n), each(h, n)),
+                lambda h, c, n: [c * each(h, n), c * each(h, n / c)],
+            ],
             {
-                "each chip has the gradient of its own tokens only": own_row,
-                "the budget is": all_reduced,
+                "element [0] should be 16384, but is 4096": lambda h, c, n: (
+                    each(h, n),
+                    c * each(h, n),
+                ),
+                "the second number is that of a flat ring": lambda h, c, n: (
+                    c * each(h, n),
+                    each(h * c, n),
+                ),
+                "the first number is that of a flat ring": lambda h, c, n: (
+                    each(h * c, n),
+                    each(h, n),
+                ),
+                "element [1] should be 4096, but is 1024": lambda h, c, n: (
+                    c * each(h, n),
+                    each(h, n / c),
+                ),
             },
         ),
     }

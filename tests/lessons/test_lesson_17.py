@@ -1,103 +1,212 @@
-"""Lesson 17: its picture, and its exercises with right and with wrong answers."""
+"""Lesson 17: its exercises with right and with wrong answers."""
+
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from answers import both
+from machine import close_all
 
-from course.lesson_17 import UNLIKE, CausalWork
-from ttkit.train.config.layout import zigzag
-
-
-# ---------------------------------------------------------------- the picture
-@pytest.mark.parametrize("chips", [2, 3, 8, 32])
-def test_the_picture_has_the_work_of_every_position(chips):
-    """Of chunks so long that the diagonal's own half does not matter."""
-    length = 200 * chips
-    for name, order in {"plain": np.arange(length), "zig-zag": zigzag(length, chips)}.items():
-        work = (order.reshape(chips, -1) + 0.5).sum(1)
-        np.testing.assert_allclose(CausalWork(chips, name).percent, 100 * work / work.sum())
+import ttkit
+from course.common import changed
+from course.lesson_17 import GIVEN, lesson_folder
+from ttkit import lessons, ttnn
+from ttkit.train import AutoContext, read_settings, synchronize_gradients
+from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.parallel.data_parallel import average_gradients
 
 
-# ---------------------------------------------------------------- the exercises
-def balanced(length, chips):
-    chunks = np.arange(length).reshape(2 * chips, -1)
-    return np.concatenate([chunks[[i, 2 * chips - 1 - i]].ravel() for i in range(chips)])
+@pytest.fixture(autouse=True)
+def as_in_a_lesson():
+    ttkit.strict()
+    ttkit.use_system("t3000")
+    yield
+    left_open = AutoContext.get_instance().is_device_open()
+    close_all()
+    ttkit.strict(False)
+    ttkit.use_system(None)
+    assert not left_open
 
 
-def plain(length, chips):
-    return np.arange(length)
+def on(mesh_shape, parts, ddp=True, tp=False, **training):
+    def smaller(settings):
+        device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
+        return replace(
+            settings,
+            device_config=device,
+            training_config=replace(
+                settings.training_config, gradient_accumulation_steps=parts, **training
+            ),
+        )
+
+    return smaller
 
 
-def neighbours(length, chips):
-    chunks = np.arange(length).reshape(2 * chips, -1)
-    return chunks[[*range(0, 2 * chips, 2), *range(1, 2 * chips, 2)]]
+def in_order(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
 
 
-def merge(out1, max1, sum1, out2, max2, sum2):
-    top = np.maximum(max1, max2)
-    one, two = np.exp(max1 - top), np.exp(max2 - top)
-    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+def cleared_at_the_end(model, optimizer, x, y):
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
 
 
-def in_place(out1, max1, sum1, out2, max2, sum2):
-    top = np.maximum(max1, max2)
-    out1 *= np.exp(max1 - top)
-    sum1 *= np.exp(max1 - top)
-    out1 += out2 * np.exp(max2 - top)
-    sum1 += sum2 * np.exp(max2 - top)
-    return [out1, top, sum1]
+def in_buckets(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    average_gradients(model.parameters(), bucket_mb=25)
+    optimizer.step()
+    return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
 
 
-def without_factors(out1, max1, sum1, out2, max2, sum2):
-    return out1 + out2, np.maximum(max1, max2), sum1 + sum2
+def without_zero_grad(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
 
 
-@np.errstate(all="ignore")
-def without_a_max(out1, max1, sum1, out2, max2, sum2):
-    one, two, top = np.exp(max1), np.exp(max2), np.maximum(max1, max2)
-    return (out1 * one + out2 * two) / np.exp(top), top, (sum1 * one + sum2 * two) / np.exp(top)
+def without_the_mean(model, optimizer, x, y):
+    optimizer.zero_grad()
+    model.loss(model(x), y).backward()
+    optimizer.step()
 
 
-def divided(*parts):
-    out, top, total = merge(*parts)
-    return out / total, top, total
+def with_the_sum(model, optimizer, x, y):
+    optimizer.zero_grad()
+    (model.loss(model(x), y) * 4).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
 
 
-def any_hidden(out1, max1, sum1, out2, max2, sum2):
-    """Leaves part 2 out as soon as it is hidden from one query."""
-    if np.isinf(max2).any():
-        return out1, max1, sum1
-    return merge(out1, max1, sum1, out2, max2, sum2)
+def cleared_before_the_step(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.zero_grad()
+    optimizer.step()
 
 
-@np.errstate(all="ignore")
-def chosen_by_factors(out1, max1, sum1, out2, max2, sum2):
-    """Is no number where -inf is multiplied by 0."""
-    top = max1 * (max1 >= max2) + max2 * (max1 < max2)
-    one, two = np.exp(max1 - top), np.exp(max2 - top)
-    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+def cleared_before_the_mean(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    optimizer.zero_grad()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+
+
+def weights_averaged(model, optimizer, x, y):
+    """As right as the mean of gradients, where a step is proportional to its gradient."""
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
+        parameter.set_value(ttnn.multiply(total, 1 / 4))
+    return loss
+
+
+def divided_again(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    (loss * 0.25).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
+
+
+def two_steps(model, optimizer, x, y):
+    loss = in_order(model, optimizer, x, y)
+    optimizer.step()
+    return loss
+
+
+def by_hand(model, optimizer, x, y):
+    """The mean of each gradient with an all-reduce, and zero_grad last."""
+    loss = model.loss(model(x), y)
+    loss.backward()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_grad(), cluster_axis=1)
+        parameter.set_grad(ttnn.multiply(total, 1 / 4))
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "17.balanced": (
-            [balanced, zigzag, lambda *run: balanced(*run).tolist()[::-1]],
+        "17.budget": (
+            [
+                on((2, 2), 4, tp=True),
+                lambda settings: changed(
+                    settings, mesh_shape=(2, 2), enable_tp=True, gradient_accumulation_steps=4
+                ),
+            ],
             {
-                "chip 1 computes 100 scores and chip 0 only 36; all wait for the slowest": plain,
-                "and the limit per chip is 68": neighbours,
-                "position 8 is missing": lambda n, c: balanced(n, c) // 2,
-                "expected 16 positions, got 17": lambda n, c: [*balanced(n, c), 0],
+                "3,952,896 bytes on each chip": on((1, 4), 4),
+                "bytes on each chip; the budget is": on((2, 2), 1, tp=True),
+                "it fits, but a step takes": on((2, 2), 8, tp=True),
+                "only the mesh and the accumulation may change": on((1, 4), 1, batch_size=4),
+                "that cannot be run: ": on((4, 4), 1, tp=True),
             },
         ),
-        "17.merge": (
-            [merge, in_place],
+        "17.loop": (
+            [in_order, by_hand, lambda *given: np.float32(in_buckets(*given)), cleared_at_the_end],
             {
-                UNLIKE: without_factors,
-                "is nan (30 of 30 elements": without_a_max,
-                "do not divide `out` by `sum` yet": divided,
-                "should be 3.867, but is -3.6": any_hidden,
-                "is nan (10 of 30 elements": chosen_by_factors,
+                "the gradients of earlier steps were added: optimizer.zero_grad() is missing": (
+                    without_zero_grad
+                ),
+                "the replicas are different models": without_the_mean,
+                "is zero_grad() between backward() and optimizer.step()?": cleared_before_the_step,
+                "4 times too large": with_the_sum,
+                "4 times too small: synchronize_gradients already divides by four": divided_again,
+                "does backward() or optimizer.step() run twice": two_steps,
+                "with AdamW, the weights, as [step, replica, number]: element [0, 0": weights_averaged,
             },
         ),
     }
 )
+
+
+def test_gradients_that_were_cleared_before_their_mean_are_named():
+    with pytest.raises(RuntimeError, match=r"or zero_grad\(\) came after it"):
+        lessons.check("17.loop", cleared_before_the_mean)
+
+
+def test_an_open_mesh_is_named():
+    AutoContext.get_instance().open_device([1, 2])
+    try:
+        with pytest.raises(lessons.CheckFailed, match=r"trainer.close\(\) first"):
+            lessons.check("17.loop", in_order)
+    finally:
+        AutoContext.get_instance().close_device()
+
+
+def test_where_nobody_learns_the_folder_is_fresh_each_time(monkeypatch):
+    monkeypatch.setenv("TTKIT_LEARNER", "")
+    monkeypatch.chdir(".")  # back here at the end
+    lesson_folder()
+    assert read_settings("gpt.yaml").transformer_config == GIVEN.transformer_config
+    Path("checkpoints").mkdir()
+    lesson_folder()
+    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]
+
+
+def test_a_learners_checkpoints_stay_until_a_fresh_folder_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("TTKIT_LEARNER", str(tmp_path / "lessons.json"))
+    monkeypatch.chdir(".")
+    lesson_folder()
+    Path("checkpoints").mkdir()
+    lesson_folder()
+    assert Path("checkpoints").is_dir() and Path.cwd().parent == tmp_path
+    lesson_folder(fresh=True)
+    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]

@@ -1,119 +1,60 @@
 """Lesson 18: its exercises with right and with wrong answers."""
 
-import itertools
-from collections import Counter
+from answers import both, cut, put
 
-import numpy as np
-import pytest
-from answers import both
-
-from course.lesson_18 import link_bytes, uneven_traffic
-from ttkit.plans import topology
+from ttkit import ttnn
 
 
-def positions(tokens, capacity):
-    turns, found = Counter(), []
-    for expert in tokens:
-        found.append(turns[expert] if turns[expert] < capacity else -1)
-        turns[expert] += 1
-    return found
+def longest(room, width, blocks, n, sequence_parallel):
+    return int(room / (width * blocks * (34 / n if sequence_parallel else 10 + 24 / n)))
 
 
-def as_columns(tokens, capacity):
-    """As the kit does it: a column for each expert, and sums down the columns."""
-    if not tokens:
-        return np.array([])
-    chosen = np.eye(max(tokens) + 1)[tokens]
-    turn = (np.cumsum(chosen, 0) * chosen).sum(1) - 1
-    return np.where(turn < capacity, turn, -1)
+def in_whole_numbers(room, width, blocks, n, sequence_parallel):
+    return int(room) * n // ((34 if sequence_parallel else 10 * n + 24) * width * blocks)
 
 
-def one_queue(tokens, capacity):
-    return [i if i < capacity else -1 for i in range(len(tokens))]
+def placed(mesh, normed, terms):
+    return put(mesh, normed[None, None], cut(mesh, 2)), put(mesh, terms[:, None], cut(mesh, 0))
 
 
-# ---------------------------------------------------------------- experts on chips
-def loads(traffic, chips, placed):
-    return sorted(link_bytes(traffic, chips, placed).values(), reverse=True)
+def own_row(mesh, normed, terms, add=ttnn.sum):
+    """The gradient from a chip's own tokens."""
+    normed, terms = placed(mesh, normed, terms)
+    grad = ttnn.reduce_scatter(terms, dim=2, cluster_axis=1)
+    return add(ttnn.multiply(grad, normed), dim=2, keepdim=True)
 
 
-def in_order(traffic, chips):
-    return np.arange(traffic.shape[1]).reshape(-1, 2).tolist()
+def weight(*given):
+    return ttnn.all_reduce(own_row(*given), cluster_axis=1)
 
 
-def by_swaps(traffic, chips, score=loads):
-    placed = in_order(traffic, chips)
-    best, better = score(traffic, chips, placed), True
-    slots = list(itertools.product(range(len(placed)), range(2)))
-    while better:
-        better = False
-        for (i, a), (j, b) in itertools.combinations(slots, 2):
-            placed[i][a], placed[j][b] = placed[j][b], placed[i][a]
-            if (now := score(traffic, chips, placed)) < best:
-                best, better = now, True
-            else:
-                placed[i][a], placed[j][b] = placed[j][b], placed[i][a]
-    return placed
+def by_mean(*given):  # A chip has 64 tokens.
+    return ttnn.multiply(ttnn.all_reduce(own_row(*given, ttnn.mean), cluster_axis=1), 64)
 
 
-def by_squares(traffic, chips):
-    placed = by_swaps(traffic, chips, lambda *given: sum(n * n for n in loads(*given)))
-    return np.array(placed)
-
-
-def even_work(traffic, chips):
-    placed = [[] for _ in chips.chips]
-    for expert in np.argsort(-traffic.sum(0)):
-        free = [own for own in placed if len(own) < 2]
-        min(free, key=lambda own: traffic[:, own].sum()).append(int(expert))
-    return placed
-
-
-def crowded(traffic, chips):
-    """All experts where the whole way of their tokens is shortest, however many these are."""
-    ways = [[len(chips.route(a, b)) for b in chips.chips] for a in chips.chips]
-    home = np.argmin(np.array(ways).T @ traffic, 0)
-    return [np.flatnonzero(home == chip).tolist() for chip in range(len(chips.chips))]
+def all_reduced(mesh, normed, terms):
+    """Every chip gets the gradient of all tokens."""
+    normed, terms = placed(mesh, normed, terms)
+    grad = ttnn.mesh_partition(ttnn.all_reduce(terms, cluster_axis=1), 2, cluster_axis=1)
+    row = ttnn.sum(ttnn.multiply(grad, normed), dim=2, keepdim=True)
+    return ttnn.all_reduce(row, cluster_axis=1)
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "18.positions": (
-            [
-                positions,
-                as_columns,
-                lambda t, c: [k if (k := t[:i].count(e)) < c else -1 for i, e in enumerate(t)],
-            ],
+        "18.longest": (
+            [longest, in_whole_numbers],
             {
-                "item 1 should be 0, but is 1: each expert has a queue of its own": one_queue,
-                "should have 7 items, but has 6": lambda t, c: positions(t, c)[:-1],
-                "returned nothing": lambda t, c: None,
+                "only sequence parallelism divides": lambda *c: longest(*c[:4], False),
+                "should be": lambda room, width, _, *more: longest(room, width, 1, *more),
             },
         ),
-        "18.place": (
-            [by_swaps, by_squares],
+        "18.weight": (
+            [weight, by_mean],
             {
-                "24,805,376 bytes; 17,363,763 are allowed": in_order,
-                "are allowed": even_work,
-                "experts; each has memory for 2": crowded,
-                "expert 1 is on 0 chips": lambda *given: [[0, 2], *in_order(*given)[1:]],
-                "you gave 4 lists of experts for 8 chips": lambda *given: in_order(*given)[:4],
+                "each chip has the gradient of its own tokens only": own_row,
+                "the budget is": all_reduced,
             },
         ),
     }
 )
-
-
-@pytest.mark.parametrize(("shape", "seed"), [((1, 8), 1), ((2, 4), 2)])
-def test_bytes_on_links_are_those_of_each_tokens_way(shape, seed):
-    """Counted otherwise: by link, all chips and experts whose way goes over it."""
-    chips = topology("t3000", shape)
-    traffic = uneven_traffic(chips, seed)
-    placed = even_work(traffic, chips)
-    home = {expert: chip for chip, own in zip(chips.chips, placed) for expert in own}
-    wanted = Counter()
-    for (row, expert), tokens in np.ndenumerate(traffic):
-        way = chips.route(chips.chips[row], home[expert])
-        wanted.update({link: int(tokens) * 8192 for link in itertools.pairwise(way)})
-    assert link_bytes(traffic, chips, placed) == wanted
-    assert traffic.shape == (8, 16) and traffic.std(0).min() > 0

@@ -1,4 +1,4 @@
-"""Lesson 21, a real model without a card: its exercises."""
+"""Lesson 24, a real model without a card: its exercises."""
 
 import functools
 
@@ -7,7 +7,7 @@ import numpy as np
 from ttkit.lessons.exercises import Exercise
 
 
-# ---------------------------------------------------------------- 21.reads
+# ---------------------------------------------------------------- 25.reads
 def _reads(heads: int, kv_heads: int, chips: int) -> list[list[int]]:
     each, sharing = heads // chips, heads // kv_heads
     starts = range(0, heads, each)
@@ -15,7 +15,7 @@ def _reads(heads: int, kv_heads: int, chips: int) -> list[list[int]]:
 
 
 Exercise(
-    "21.reads",
+    "25.reads",
     asks="reads(heads, kv_heads, chips)",
     reference=_reads,
     cases=[(16, 4, 8), (32, 8, 32), (32, 8, 4), (12, 4, 6), (24, 8, 4), (71, 1, 71)],
@@ -37,7 +37,7 @@ Exercise(
 )
 
 
-# ---------------------------------------------------------------- 21.largest
+# ---------------------------------------------------------------- 24.largest
 def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> dict[str, int]:
     """Return the remainder that each rule leaves for n chips that share a layer; all must be 0."""
     return {
@@ -57,7 +57,7 @@ def _largest(*model: int, without: str = "") -> int:
 
 
 Exercise(
-    "21.largest",
+    "24.largest",
     asks="largest(width, heads, kv_heads, inner, chips)",
     reference=_largest,
     cases=[

@@ -1,4 +1,4 @@
-"""Lesson 21: its exercises with right and with wrong answers."""
+"""Lesson 24: its exercises with right and with wrong answers."""
 
 import numpy as np
 from answers import both
@@ -38,11 +38,11 @@ def by_halves(*model):
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "21.reads": (
+        "25.reads": (
             [reads, by_ends],
             {"should have 8 items, but has 4": lambda h, k, c: reads(h, k, c)[: c // 2]},
         ),
-        "21.largest": (
+        "24.largest": (
             [largest, by_gcd],
             {
                 "largest(768, 12, 6, 3072, 18) should be 6, but is 2": by_halves,

@@ -1,0 +1,113 @@
+"""Lesson 23, choosing a layout: its exercises."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ttkit.layouts.search import plan_layouts
+from ttkit.lessons import CheckFailed
+from ttkit.lessons.exercises import Challenge, Exercise
+from ttkit.lessons.folder import course
+
+
+# ---------------------------------------------------------------- 23.layout
+@functools.cache
+def _planned(headroom: float = 0.1):
+    """Return the plans of the capstone."""
+    return plan_layouts(
+        str(course() / "configs/models/llama70b.yaml"),
+        "galaxy_bh",
+        batch=8,
+        sequence=4096,
+        precision="bfloat16",
+        optimizer={"type": "AdamW", "master_weights": False},
+        headroom=headroom,
+        overlap=True,
+    )
+
+
+def _gains() -> dict[str, float]:
+    """Return how many times as fast the best layout's step would be without each limit."""
+    best = _planned().best
+    spent, total = best.times, best.times.total
+    # Without computing, the communication that hides behind it shows.
+    waits = {
+        "computing": spent.compute - spent.hidden,
+        "links": spent.communication,
+        "bubble": spent.bubble,
+    }
+    gains = {name: total / (total - wait) for name, wait in waits.items()}
+    return gains | {"memory": _planned(headroom=-1).best.tokens_per_s / best.tokens_per_s}
+
+
+def _broken(found: tuple[Any, str]) -> str:
+    """Return what is wrong with a layout, or with what binds."""
+    (mine, binding), plans = found, _planned()
+    if mine.refused:
+        return f"{mine.layout} cannot run: {mine.refused}"
+    if not plans.ties(mine):
+        return (
+            f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s; another one "
+            f"that fits is {plans.best.tokens_per_s / mine.tokens_per_s:.2f} times as fast"
+        )
+    gains = _gains()
+    if binding not in gains:
+        return f"what binds must be one of {', '.join(gains)}, not {binding!r}"
+    if gains[binding] == max(gains.values()):
+        return ""
+    return (
+        f"the limit is not {binding}: without it a step would be "
+        f"{gains[binding]:.2f} times as fast; without another one, faster still"
+    )
+
+
+Exercise(
+    "23.layout",
+    asks="layout, what binds",
+    reads=lambda answer: (_planned().find(str(answer[0])), answer[1].strip().lower()),
+    rules=_broken,
+    praise=lambda found: f"{found[0].layout} is fastest, or ties with it; {found[1]} binds",
+    hints=[
+        "Which call makes the table? `CASE` has its options.",
+        'ttkit.plan_layouts(LLAMA70B, "galaxy_bh", **CASE).best has .layout and .times.',
+        "times.total / (times.total - times.bubble) says how many times as fast a step without its "
+        "bubble would be. Do the same with times.communication and times.compute - times.hidden, "
+        "and compare with tokens_per_s of a plan with headroom=-1.",
+    ],
+)
+
+
+# ---------------------------------------------------------------- the challenges
+MODEL = str(course() / "configs/models/llama8b.yaml")
+MOST = 64
+
+
+def _scored(figure: Callable, answer) -> tuple[float, str]:
+    """Return a figure of the planner for a batch and a layout."""
+    batch, layout = answer
+    if batch not in range(1, MOST + 1):
+        raise CheckFailed(f"the batch must be 1 to {MOST} sequences, not {batch!r}")
+    plans = plan_layouts(MODEL, "galaxy", batch=batch, overlap=True)
+    found = plans.find(str(layout))
+    if found.refused:
+        raise CheckFailed(f"{layout} cannot run: {found.refused}")
+    return figure(plans.figures_of(found)), f"batch {batch}, {layout}"
+
+
+Challenge(
+    "23.speed",
+    asks="Llama-8B on a Galaxy: the most tokens in a second",
+    score=functools.partial(_scored, lambda found: found["tokens_per_s"]),
+    unit="{:,.0f} tokens/s",
+    reference=lambda: (24, "DP8 TP4 ZeRO-3 SP recompute"),
+    higher=True,
+)
+Challenge(
+    "23.bytes",
+    asks="Llama-8B on a Galaxy: the fewest bytes that a chip sends for a token",
+    score=functools.partial(
+        _scored, lambda found: found["sent"] / found["step_s"] / found["tokens_per_s"]
+    ),
+    unit="{:,.0f} bytes",
+    reference=lambda: (1, "TP4 PP8 SP"),
+)
