@@ -14,8 +14,8 @@ from ttkit.lazy import attach as _attach
 
 __version__ = "0.2.0"
 
-# A name is imported on first use. A line has a module and the names that it holds; a module without
-# names is a name itself.
+# A name is imported on first use. Each line lists a module and the names that ttkit takes from it.
+# If a line has only a module, ttkit offers the module itself.
 _NAMES = """
 cluster
 lessons

@@ -1,10 +1,12 @@
-"""The command `ttkit`: a table of commands, each of which stands in the `cli.py` of its room.
+"""The command `ttkit`, which runs one of the commands in the table below.
 
-A command gets a parser, to which it adds its options, and its words; its docstring is its help.
+Each command is a function, in the `cli.py` of a subpackage or in `ttkit.program`. The function gets
+a parser, to which it adds its options, and the words that follow the command's name. Its docstring
+is the command's help text.
 
-`python -m ttkit` is the same command, and `python -m ttkit PROGRAM` is `ttkit python PROGRAM`. Exit
-codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an unknown
-option, 130 after Ctrl-C, 0 after a dry run.
+`python -m ttkit` is the same command, and `python -m ttkit PROGRAM` is `ttkit python PROGRAM`. The
+exit codes are those of tt-run: the program's own code, 1 if a file or an argument is wrong, 2 for
+an unknown option, 130 after Ctrl-C, 0 after a dry run.
 """
 
 import sys
@@ -14,7 +16,7 @@ from collections.abc import Sequence
 from ttkit.errors import TTKitError
 from ttkit.lazy import attach
 
-# A line has a module and the commands that it holds.
+# Each line lists a module and the commands that it defines.
 _NAMES = """
 cluster.cli  run doctor sync lint convert
 train.cli    train

@@ -1,5 +1,7 @@
-"""The backend of `from ttkit import ttnn`: the real library where there is a device, else the
-simulator; NumPy arrays to tensors of either and back, and the correlation of two results.
+"""The backend of `from ttkit import ttnn`: the real library, or without a device the simulator.
+
+This module also converts NumPy arrays to tensors of the backend and back, and computes the
+correlation of two results.
 """
 
 import glob
@@ -26,7 +28,9 @@ class Backend(NamedTuple):
 
 @cache
 def chosen_backend() -> Backend:
-    """Choose the backend once: as `TTKIT_BACKEND` says, else ttnn where it and a device are here.
+    """Choose the backend once: the one that `TTKIT_BACKEND` names, if it is set.
+
+    Otherwise this chooses ttnn if it is installed and there is a device, and else the simulator.
 
     Raises:
         TTKitError: `TTKIT_BACKEND` is neither sim nor ttnn.
@@ -47,7 +51,7 @@ def chosen_backend() -> Backend:
 
 
 def _device() -> str:
-    """Return which device there is, as a sentence; "" without one."""
+    """Return a clause that names the device, or "" if there is none."""
     mock = os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
     if mock and os.path.exists(mock):
         return f"a mock cluster is described in {mock}"
@@ -75,7 +79,7 @@ def load() -> ModuleType:
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Return the ttnn module as `ttkit.ttnn`, which nothing loads before it is asked for."""
+    """Load the ttnn module on the first use of the name `ttnn`, and return it."""
     if name != "ttnn":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return load()
@@ -96,7 +100,7 @@ def about() -> None:
         system   t3000: 2x4 Wormhole chips, 2 links between neighbours, 12 GB of DRAM each
         dialect  default: ttnn 0.81.1 and the older forms of the guide
     """
-    from importlib.metadata import version  # It is slow to import, so this comes late.
+    from importlib.metadata import version  # This import is slow, so only this function makes it.
 
     chosen, ours = chosen_backend(), version("ttkit")
     if is_simulated():
@@ -127,8 +131,8 @@ def from_numpy(
     """Return a ttnn tensor with a copy of an array's values; the simulator does not need torch.
 
     Args:
-        array: [any shape].
-        dtype, layout, device, mesh_mapper, memory_config: as for `ttnn.from_torch`.
+        array: an array of any shape.
+        dtype, layout, device, mesh_mapper, memory_config: the same as in `ttnn.from_torch`.
 
     Example:
         >>> from_numpy(np.float32([[1, 2]])).shape
@@ -150,9 +154,10 @@ def from_numpy(
 
 
 def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device) -> np.ndarray:
-    """Return `make()`, a float32 array [shape] to be put on a mesh.
+    """Return `make()`, a float32 array of this shape that the caller puts on a mesh.
 
-    For a mesh without values, on which a plan is made, nothing is computed.
+    The planner uses a mesh without values. For such a mesh this computes nothing and returns an
+    array without values.
     """
     if getattr(device, "has_values", True):
         return make()
@@ -165,7 +170,7 @@ def to_numpy(tensor, *, mesh_composer=None) -> np.ndarray:
     """Return a copy of a tensor's values; bfloat16 and block floats become float32.
 
     Args:
-        mesh_composer: how to join several shards, as for `ttnn.to_torch`.
+        mesh_composer: how to join several shards, the same as in `ttnn.to_torch`.
 
     Example:
         >>> to_numpy(from_numpy(np.arange(3, dtype=np.int32))).tolist()
@@ -178,7 +183,7 @@ def to_numpy(tensor, *, mesh_composer=None) -> np.ndarray:
 
 
 def plain_values(values) -> np.ndarray:
-    """Return an array, a torch tensor or a ttnn tensor of one shard as an array."""
+    """Return the NumPy array of an array, a torch tensor or a ttnn tensor of one shard."""
     if hasattr(values, "detach"):
         return np.asarray(values.detach().float().cpu().numpy())
     return to_numpy(values) if hasattr(values, "tensor_topology") else np.asarray(values)
@@ -187,8 +192,8 @@ def plain_values(values) -> np.ndarray:
 def pcc(expected, actual) -> float:
     """Return the Pearson correlation of two results.
 
-    It is 1.0 where they are equal, or agree up to a shift and a positive scale, and 0.0 where they
-    differ and one is constant or has a value that is not finite.
+    It is 1.0 if the results are equal, or agree up to a shift and a positive scale. It is 0.0 if
+    they differ and one of them is constant or has a value that is not finite.
 
     Args:
         expected, actual: arrays, torch tensors or ttnn tensors of one shard, of the same shape.
@@ -213,10 +218,10 @@ def pcc(expected, actual) -> float:
 
 
 def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
-    """Return the correlation of two results; raise where it is below `pcc`.
+    """Return the correlation of two results; raise an error if it is below `pcc`.
 
     Raises:
-        AssertionError: the correlation is lower.
+        AssertionError: the correlation is below `pcc`.
         TTKitError: the shapes differ.
     """
     found = globals()["pcc"](expected, actual)

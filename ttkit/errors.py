@@ -1,7 +1,7 @@
 """Errors in one form: what was asked, the rule with its numbers, what to try.
 
-And the two dialects: strict is ttnn 0.81.1, which refuses what the default one warns about, the
-guide's older forms.
+This module also has the two dialects. The strict one is ttnn 0.81.1, which refuses the older forms
+of the guide. The default one accepts these forms with a warning.
 """
 
 import os
@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 
 class Plain:
-    """A part of an exception: Jupyter shows its message, and the lines of the notebook or script
-    that it went through, without the kit's frames.
+    """A base class of exceptions that Jupyter shows in short: the message, and the lines of the
+    notebook or script in the traceback, without the frames of ttkit.
     """
 
     def _render_traceback_(self: Any) -> list[str]:
-        import linecache  # It is imported late, so that `import ttkit` stays light.
+        import linecache  # This import comes late, so that `import ttkit` is fast.
         import traceback
 
         shown = [f"{type(self).__name__}: {self}"]
@@ -27,21 +27,24 @@ class Plain:
                 name = frame.f_code.co_filename
                 file = os.path.basename(name) if os.path.exists(name) else "your cell"
                 text = linecache.getline(name, number).strip()
-                # IPython turns a magic into such lines.
+                # IPython replaces a magic command by a line that begins like this.
                 if not text.startswith("get_ipython().run_"):
                     shown.append(f"  in line {number} of {file}" + (f": {text}" if text else ""))
         return shown
 
 
 class Interrupted(Plain, KeyboardInterrupt):
-    """The notebook's stop button. Jupyter shows one sentence and the learner's own line."""
+    """The KeyboardInterrupt of the notebook's stop button.
+
+    Jupyter shows one sentence and the learner's own line.
+    """
 
 
 Interrupted.__name__ = "KeyboardInterrupt"
 
 
 class TTKitError(Plain, RuntimeError):
-    """An error of the kit or of the simulated ttnn; a RuntimeError, which ttnn raises too.
+    """An error of ttkit or of the simulated ttnn; it is a RuntimeError, as ttnn's errors are.
 
     Example:
         >>> try:
@@ -56,15 +59,15 @@ class TTKitError(Plain, RuntimeError):
 
 
 class OutOfMemoryError(TTKitError):
-    """A chip's DRAM cannot hold what was asked."""
+    """A chip's DRAM has no room for what the call needs."""
 
 
 class CollectiveMismatch(TTKitError):
-    """Ranks that must make the same call made different ones, or one made none."""
+    """Ranks that must make the same call made different calls, or one of them made no call."""
 
 
 def _plain(kind: type[Exception]) -> type[Exception]:
-    """Return a subclass of the same name: Jupyter shows it plainly, pickle restores `kind`."""
+    """Return a subclass of `kind` and Plain with the same name; unpickling gives a `kind` again."""
     return type(kind.__name__, (Plain, kind), {"__reduce__": lambda self: (kind, self.args)})
 
 
@@ -77,15 +80,15 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """Raise an error with the message "asked: rule", and "try: cure" in a second line.
 
     Args:
-        asked: the call, with shapes and mesh; None where the guard of an operation names it.
-        rule: what must hold, with the numbers that broke it, in ttnn's own words where it has some.
-        cure: what to try; "" where there is nothing to add.
+        asked: the call, with shapes and mesh; None if the guard of an operation adds it.
+        rule: what must hold, with the numbers that broke it; in ttnn's own words if it has some.
+        cure: what to try; "" if there is nothing to add.
         kind: the exception class.
     """
     text = rule + (f"\n  try: {cure}" if cure else "")
     error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
     vars(error).update(asked=asked, rule=rule, cure=cure)
-    raise error from None  # The rule already has NumPy's message.
+    raise error from None  # The cause is hidden: if it is NumPy's, the rule has its message.
 
 
 def check_counts(asked: object, **counts: int) -> None:
@@ -102,13 +105,13 @@ def check_counts(asked: object, **counts: int) -> None:
 
 
 def nearest(name: object, known: Iterable[str], form: str = "{}") -> str:
-    """Return the known name closest to `name`, in a sentence; "" when none is close.
+    """Return the known name closest to `name`, put into `form`; "" if no name is close.
 
     Example:
         >>> nearest("mesh_idd", ["rank", "mesh_id"]), nearest("x", ["rank"])
         ('mesh_id', '')
     """
-    import difflib  # It is imported late, so that `import ttkit` stays light.
+    import difflib  # This import comes late, so that `import ttkit` is fast.
 
     close = difflib.get_close_matches(str(name), list(known), 1)
     return form.format(*close) if close else ""
@@ -119,11 +122,11 @@ _warned: set[str] = set()
 
 
 class DialectWarning(UserWarning):
-    """The call has a form that the guide prints and ttnn 0.81.1 refuses."""
+    """The call has a form that the guide uses and ttnn 0.81.1 refuses."""
 
 
 def strict(on: bool = True) -> None:
-    """Choose the strict dialect, which is ttnn 0.81.1, or with `on=False` the default one.
+    """Choose the strict dialect, which is ttnn 0.81.1, or with `on=False` the default dialect.
 
     `TTKIT_STRICT=1` in the environment chooses it at start.
 
@@ -160,9 +163,13 @@ def older_form(form: str, spelling: str) -> bool:
 
 
 def users_frame() -> tuple[FrameType, int]:
-    """Return the first frame outside ttkit, and how many there are from the caller's to it."""
+    """Return the first frame outside ttkit, NumPy and contextlib, and its level.
+
+    The caller of this function has level 1, as for `stacklevel` of `warnings.warn`.
+    """
     frame, level = sys._getframe(1), 1
-    # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.
+    # NumPy's `errstate`, or its base class in contextlib, has frames between an operation and the
+    # caller of the operation.
     ours = ("ttkit", "numpy", "contextlib")
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
@@ -170,5 +177,5 @@ def users_frame() -> tuple[FrameType, int]:
 
 
 def warn(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn about the user's line."""
+    """Issue a warning that points to the user's line."""
     warnings.warn(message, kind, stacklevel=users_frame()[1])

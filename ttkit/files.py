@@ -1,5 +1,5 @@
-"""Find and read files with the line and column of everything in them, report what is wrong in one,
-and write files whole or not at all.
+"""Find files, read them with the line and column of everything in them, report what is wrong in a
+file, and write files whole or not at all.
 """
 
 import os
@@ -18,12 +18,12 @@ class Finding(NamedTuple):
     """One error or warning about a file.
 
     Args:
-        severity: "error" where the real tools refuse the file, "warning" where they let it pass.
+        severity: "error" if the real tools refuse the file; "warning" for other problems.
         path: the file.
-        line: counted from 1; 0 where the whole file is meant.
-        message: the rule that is broken, in the real tools' words where they have some.
+        line: the number of the line, from 1; 0 means the whole file.
+        message: the rule that is broken, in the real tools' words if they have some.
         cure: what to do.
-        column: counted from 1; 0 where it is not known.
+        column: the number of the column, from 1; 0 means that it is not known.
 
     Example:
         >>> unknown = "unknown field 'chanels'"
@@ -54,18 +54,19 @@ class Finding(NamedTuple):
 class Document:
     """A file as plain Python values, with the line and column of each key and item.
 
-    `position("rank_bindings", 1, "rank")` is that of the key, or of the nearest value around it.
-    `repeated_keys` holds the positions of keys that a mapping has more than once.
+    `position("rank_bindings", 1, "rank")` is the position of that key, or if it is not there, of
+    the nearest value that would contain it. `repeated_keys` has the paths of keys that a mapping
+    has more than once.
     """
 
     path: Path
     value: Any = None
-    # Lines and columns count from 1.
+    # Lines and columns count from 1. The column is 0 if it is not known.
     positions: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)
     repeated_keys: list[KeyPath] = field(default_factory=list)
 
     def position(self, *where: str | int) -> tuple[int, int]:
-        """Return line and column."""
+        """Return the line and column of a key, or of the nearest value that would contain it."""
         while where and where not in self.positions:
             where = where[:-1]
         return self.positions.get(where, (1, 1))
@@ -79,7 +80,7 @@ def read_text(path: AnyPath, what: str) -> str:
     """Read the text of a UTF-8 file.
 
     Raises:
-        TTKitError: not there, not a file, or not text.
+        TTKitError: the path is missing or is not a file, or the file is not UTF-8 text.
     """
     asked = f"read {what} {path}"
     if not os.path.isfile(path):
@@ -98,7 +99,7 @@ def read_yaml(path: AnyPath, what: str) -> Document:
     """Read a YAML file with the safe loader: nothing in it is run.
 
     Raises:
-        TTKitError: as read_text, or not YAML.
+        TTKitError: `read_text` cannot read the file, or the text is not YAML.
     """
     return parse_yaml(read_text(path, what), path, what)
 
@@ -107,16 +108,16 @@ def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
     """Parse the text of the file `path`.
 
     Raises:
-        TTKitError: not YAML.
+        TTKitError: the text is not YAML.
     """
-    import yaml  # It is imported late, so that `from ttkit import ttnn` stays light.
+    import yaml  # This import comes late, so that `from ttkit import ttnn` is fast.
 
     document = Document(Path(path))
     asked = f"read {what} {path}"
     try:
         loader = yaml.SafeLoader(text)
         if node := loader.get_single_node():
-            # The next line merges `<<` keys, which hides keys that repeat, so they are noted first.
+            # construct_document merges `<<` keys and hides repeated keys, so they are noted first.
             _note(document, node, ())
             document.value = loader.construct_document(node)
         return document
@@ -131,7 +132,7 @@ def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
 
 
 def _note(document: Document, node, where: KeyPath) -> None:
-    """Note the positions of a node of YAML and of what is in it, and keys that repeat."""
+    """Note the positions of a YAML node and of everything in it, and the repeated keys."""
 
     def place(node) -> tuple[int, int]:
         return node.start_mark.line + 1, node.start_mark.column + 1
@@ -150,7 +151,7 @@ def _note(document: Document, node, where: KeyPath) -> None:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" for an unknown name, or "" where no known name is near.
+    """Return "did you mean 'x'?" for an unknown name, or "" if no known name is near.
 
     Example:
         >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
@@ -162,12 +163,12 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 def find_file(path: AnyPath, what: str, base_folder: Path | None = None, asked: str = "") -> Path:
     """Return the absolute path of a file that a configuration names.
 
-    A relative path is searched for where tt-run searches, in $TT_METAL_HOME and the current folder,
-    and then, unlike tt-run, in `base_folder` (where the file is that names it) and those above, so
-    that a configuration works from anywhere.
+    A relative path is first searched for where tt-run searches: in $TT_METAL_HOME and the current
+    folder. Then, unlike tt-run, this searches in `base_folder` and the folders above it.
+    `base_folder` is the folder of the configuration, which therefore works from any folder.
 
     Raises:
-        TTKitError: not found, in tt-run's words.
+        TTKitError: the file is not found; the message has tt-run's words.
     """
     asked = asked or f"look for the {what[0].lower()}{what[1:]}"
     wanted = Path(path).expanduser()
@@ -194,21 +195,21 @@ def errors_in(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def fail_with(asked: str, head: str, errors: Iterable[Finding]) -> NoReturn:
-    """Raise one error with several findings below its head."""
+    """Raise one error with a first line, `head`, and the findings below it."""
     lines = [f"\n{error.place}: {error.message}\n  try: {error.cure}" for error in errors]
     fail(asked, "".join([head, *lines]))
 
 
 def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:
-    """Write a file and return its path; readers see the old file or the new one, never half.
+    """Write a file and return its path; readers see the old file or the new one, never a part.
 
-    Its folder is made where there is none.
+    If the folder of the file does not exist, it is created.
 
     Args:
-        asked: the call, for the message.
+        asked: what the caller does, for the message.
 
     Raises:
-        TTKitError: the file cannot be written; what was there before is unchanged.
+        TTKitError: the file cannot be written; an old file is unchanged.
 
     Example:
         >>> import tempfile
@@ -219,14 +220,14 @@ def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A rename is one step only within a file system, so the new file is in the same folder.
+        # A rename is atomic only within a file system, so the new file is made in the same folder.
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             beside.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # A path that ends in no name raises a ValueError.
+    except (OSError, ValueError) as error:  # A path without a file name raises a ValueError.
         fail(
             asked,
             f"the file cannot be written: {getattr(error, 'strerror', None) or error}",

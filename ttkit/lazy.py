@@ -1,4 +1,4 @@
-"""What is imported on first use: names of a package, and the picture of an object."""
+"""Import names of a package, and the functions that draw objects, when they are first used."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -14,16 +14,17 @@ def attach(package: str, table: str, parent: str = "") -> Attached:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
-        package: its `__name__`.
-        table: lines of a module and the names that it holds; a module without names is itself
-            held, by the last part of its name.
-        parent: the package that holds the modules; the same one unless it is given.
+        package: the `__name__` of the package.
+        table: each line has a module, and the names to import from it. A module alone on its line
+            is itself a name of the package: the last part of the module's name.
+        parent: the package that holds the modules; by default `package`.
 
     Example::
 
         __getattr__, __dir__, __all__ = attach(__name__, "models  GPT Llama\\ndata")
     """
-    where: dict[str, str] = {}  # A name has its module and, after a colon, its name there.
+    # The key is a name of the package. The value is "module:name", which `resolve_name` imports.
+    where: dict[str, str] = {}
     for line in table.strip().splitlines():
         module, *held = line.split()
         full = f"{parent or package}.{module}:"

@@ -1,4 +1,5 @@
-"""Unchanged programs: `import ttnn` and `import ttml` give the simulator's; a report of a run."""
+"""Run unchanged programs, whose `import ttnn` and `import ttml` get the simulator's modules, and
+report what they did."""
 
 import os
 import runpy
@@ -19,7 +20,7 @@ from ttkit.sim.ops import golden
 from ttkit.sim.tape import Tape, tape
 from ttkit.words import counted, short
 
-# In the real ttnn these are modules; here their names are all in ttnn itself.
+# In the real ttnn these are modules. Here all names of these modules are in ttnn itself.
 TTNN_MODULES = """core decorators distributed distributed.distributed types operations
 operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
@@ -27,7 +28,7 @@ operations.reduction operations.transformer operations.unary"""
 
 
 def install_as_ttnn() -> None:
-    """Let `import ttnn` and `import ttml` give the simulator's, after a line on stderr.
+    """Make `import ttnn` and `import ttml` import the simulator's modules, with a line on stderr.
 
     This covers submodules such as `ttnn.experimental`, `ttnn.distributed` and `ttml.autograd`. A
     second call does nothing.
@@ -75,7 +76,8 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
     parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")
     parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     asked = parser.parse_args(words)
-    if asked.report and not asked.report.endswith(".json"):  # It is the program.
+    # A word after --report that is not a JSON file is the program.
+    if asked.report and not asked.report.endswith(".json"):
         asked.program.insert(0, asked.report)
         asked.report = ""
     if not asked.program:
@@ -87,7 +89,7 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
     install_as_ttnn()
     for module in list(sys.modules.values()):
         if str(getattr(module, "__file__", "")).startswith(KIT_CODE):
-            vars(module)["__tracebackhide__"] = True  # pytest leaves out its frames.
+            vars(module)["__tracebackhide__"] = True  # pytest then leaves out the module's frames.
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
     run = runpy.run_module if asked.m else runpy.run_path
@@ -106,7 +108,7 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def report(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Show where two runs part: their collectives, from `ttkit python --report FILE.json`."""
+    """Show where the collectives of two runs differ, from `ttkit python --report FILE.json`."""
     parser.add_argument("one", metavar="A.json")
     parser.add_argument("other", metavar="B.json")
     asked = parser.parse_args(words)
@@ -115,10 +117,10 @@ def report(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def report_of(calls: Tape, profile: Profile, path: str) -> str:
-    """Return what ran: chips, memory, what looks wrong, each collective, and a profile.
+    """Return a text about a run: its chips, memory, warnings, collectives, and a profile.
 
     Args:
-        path: of the file for `ttkit report`; "" writes none.
+        path: the path of the file to write for `ttkit report`; "" writes no file.
     """
     system = current_system()
     chips = sorted({chip for record in profile.records for chip in record.chips})

@@ -1,7 +1,7 @@
-"""ttml by name: what the Python of tt-train imports, from `ttkit.train`.
+"""The names of ttml that the Python programs of tt-train import. `ttkit.train` implements them.
 
-What ttml itself has in Python, such as `ttml.common`, comes from tt-train's own sources where they
-are on `sys.path` or below TT_METAL_HOME. docs/ttnn.md lists the names that are not here.
+ttml's own Python modules, such as `ttml.common`, are imported from the sources of tt-train, if
+these are on `sys.path` or below TT_METAL_HOME. docs/ttnn.md lists the names that are not here.
 
 Example:
     >>> from ttkit import ttml
@@ -16,8 +16,8 @@ from types import ModuleType
 
 from ttkit.lazy import attach
 
-# A line has a module of ttml, the module of ttkit.train behind it, and its names. `bindings` holds
-# what ttml has in another form.
+# Each line has a module of ttml, the module of ttkit.train that implements it, and the names. The
+# module `bindings` implements names whose form in ttml differs from that in ttkit.train.
 _NAMES = """
 autograd                  autograd                 Tensor
 autograd                  context                  AutoContext DistributedConfig GradMode
@@ -59,7 +59,9 @@ optimizers                bindings                 MorehAdamW OptimizerBase
 
 
 class _Sources:
-    """The folders of a module of ttml in tt-train's sources, as `sys.path` is now."""
+    """The folders that may hold a module of ttml in tt-train's sources. Each use reads `sys.path`
+    again, so that later changes of `sys.path` count.
+    """
 
     def __init__(self, module: str):
         self.below = os.path.join("ttml", *module.split("."))

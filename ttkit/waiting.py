@@ -1,4 +1,4 @@
-"""Waits between ranks: Ctrl-C interrupts each of them, and each ends in time."""
+"""Waits between ranks: Ctrl-C interrupts each wait, and each wait has a time-out."""
 
 import ctypes
 import os
@@ -20,15 +20,17 @@ settings = SimpleNamespace(
 
 
 def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
-    """Switch the checks between ranks on or off, set the time-out of waits; return both.
+    """Switch the checks between ranks on or off, and set the time-out of waits; return both.
 
-    With checks, each collective starts with a comparison of the calls, and every wait can be
-    interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
-    ranks must choose the same.
+    With checks, each collective starts with a comparison of the ranks' calls, and every wait can be
+    interrupted and ends after the time-out. Without checks, data moves at MPI's own speed, and the
+    ranks may hang after a mistake. All ranks must choose the same setting.
 
     Args:
-        on: None leaves it; `TTKIT_RANK_CHECKS=0` starts without.
-        timeout_s: seconds; None leaves it; `TTKIT_RANK_TIMEOUT` sets it at the start, else 300.
+        on: whether to check; None changes nothing. Checks are on at the start unless the
+            environment has `TTKIT_RANK_CHECKS=0`.
+        timeout_s: the time-out in seconds; None changes nothing. At the start it is
+            `TTKIT_RANK_TIMEOUT`, or 300.
 
     Example:
         >>> rank_checks(timeout_s=60)
@@ -49,9 +51,10 @@ def wait_until(
     """Call `done` until it returns true; return False if it does not within the time-out.
 
     Args:
-        keep: the messages that are waited for, with their memory. It is freed only when they are
-            done: MPI may write into it until MPI_Finalize, which comes after Python's end.
-        timeout_s: that of `rank_checks` unless given.
+        keep: the messages that the caller waits for, with their buffers. If they are never done,
+            the buffers are never freed: MPI may write into them until MPI_Finalize, which runs
+            after the end of Python.
+        timeout_s: the time-out in seconds; by default that of `rank_checks`.
     """
     if done():
         return True
@@ -75,15 +78,15 @@ def wait_until(
 def wait_for(
     what: str, done: Callable[[], bool], keep: object = None, timeout_factor: float = 1
 ) -> None:
-    """Wait as `wait_until` does.
+    """Wait as `wait_until` does, and raise an error after the time-out.
 
     Args:
-        what: who or what is waited for, for the message.
-        timeout_factor: multiplies the time-out. A rank whose sender may itself be waiting gets
-            more, so that the error names the first rank that is late.
+        what: the thing or the rank to wait for, as the error message names it.
+        timeout_factor: a factor for the time-out. If the sender may itself be waiting, its receiver
+            gets a longer time-out, so that the error names the first rank that is late.
 
     Raises:
-        TTKitError: the time is over.
+        TTKitError: the time-out is over.
 
     Example:
         >>> wait_for("the gradients of rank 1", lambda: True)

@@ -1,4 +1,4 @@
-"""Numbers in words, groups, tables, options of commands, and whether to show what varies."""
+"""Numbers and tables as text, groups of things, options of commands, and checks of the display."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ PREFIXES = {
 
 
 def short(value: float, unit: str = "") -> str:
-    """Return a quantity in three digits with a prefix; "0" without a unit for 0.
+    """Return a quantity with three digits and a prefix; zero is "0", without a unit.
 
     Example:
         >>> short(1_234_567, "B"), short(0.00042, "s"), short(999_999)
@@ -35,7 +35,7 @@ def short(value: float, unit: str = "") -> str:
 
 
 def counted(number: float, what: str) -> str:
-    """Return a number of things in words; a fraction in four digits.
+    """Return a number of things as text; a number that is not an int has at most four digits.
 
     Example:
         >>> counted(1, "stage"), counted(2, "stage"), counted(3.5, "micro-batch")
@@ -46,7 +46,7 @@ def counted(number: float, what: str) -> str:
 
 
 def numbered(what: str, numbers: Sequence[object]) -> str:
-    """Name some numbered things in a sentence.
+    """Return the name of some numbered things, to be used in a sentence.
 
     Example:
         >>> numbered("rank", [2]), numbered("rank", [0, 1, 3])
@@ -57,7 +57,7 @@ def numbered(what: str, numbers: Sequence[object]) -> str:
 
 
 def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, list[Thing]]:
-    """Return things by what `key` says of each, in their order.
+    """Return {key: list of the things with this key}, in the order of the things.
 
     Example:
         >>> grouped(["ring", "line", "tree", "row"], len)
@@ -69,15 +69,16 @@ def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, l
     return found
 
 
-TYPES = {"N": int, "GB/s": float, "PART": float}  # An option's value with another name is text.
+# These are the types of option values by the name of the value; values of other names are text.
+TYPES = {"N": int, "GB/s": float, "PART": float}
 
 
 def add_options(parser, options: Iterable[Sequence]) -> None:
     """Add options to the `ArgumentParser` of a command.
 
     Args:
-        options: of each its name, the name of its value ("" for a switch) or the list of its
-            values, its help, and its default if it has one.
+        options: for each option its name; the name of its value, a list of its possible values, or
+            "" for a switch; its help; and its default, if it has one.
     """
     for option, value, text, *default in options:
         how: dict[str, Any] = {"action": "store_true"}
@@ -96,12 +97,15 @@ def in_notebook() -> bool:
 
 
 def shows_progress() -> bool:
-    """Return whether to show what differs from run to run; TTKIT_PROGRESS=0 turns it off."""
+    """Return whether to show output that differs from run to run.
+
+    The environment variable TTKIT_PROGRESS=0 turns such output off.
+    """
     return os.environ.get("TTKIT_PROGRESS") != "0"
 
 
 class Tables:
-    """What prints as several tables, and shows them in a notebook."""
+    """A base class for objects that print as several tables, and show them in a notebook."""
 
     def reports(self) -> list:
         """Return the tables."""

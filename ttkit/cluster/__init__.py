@@ -1,4 +1,4 @@
-"""Clusters: files of bindings and hosts read and checked, mpirun's command, engines.
+"""Clusters: read and check the files of ranks and hosts, make mpirun's command, start engines.
 
 Example:
     >>> from ttkit import cluster
@@ -11,7 +11,7 @@ Example:
 
 from ttkit.lazy import attach
 
-# A name is imported on first use. A line has a module and the names that it holds.
+# A name is imported on first use. Each line lists a module and the names that are taken from it.
 _NAMES = """
 cluster.files.bindings  Bindings RankBinding plain_ranks read_bindings
 cluster.files           Config find_config

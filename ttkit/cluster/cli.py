@@ -54,10 +54,12 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
     from ttkit.cluster.launch import HOOK, launch
 
     add_options(parser, RUN)
-    # tt-run also takes its own options after the program's name; here they are the program's.
+    # tt-run also accepts its own options after the program's name. Here all words after that name
+    # belong to the program.
     parser.usage = "ttkit run [options] program [its arguments]"
     parser.add_argument("program", nargs=REMAINDER, help=SUPPRESS)
-    # argparse would take a value that begins with - for an option.
+    # argparse would read a value that begins with - as an option, so the option and its value
+    # become one word here.
     words = list(words)
     if "--mpi-args" in words[:-1]:
         at = words.index("--mpi-args")
@@ -83,7 +85,7 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
             "close the quotes",
         )
     ranks = len(bindings.rank_bindings)
-    # With --mpi-args the ranks may be placed in another way, so their hosts are not known here.
+    # --mpi-args may place the ranks on other hosts, so their hosts are not known here.
     hosts = [""] * ranks if asked.mpi_args else config.hosts_of_ranks(ranks)
     started_with = partial(
         command.mpirun_command,
@@ -102,9 +104,9 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Bring this folder to the same path on every other host of a hosts file.
+    """Copy this folder to the same path on every other host of a hosts file.
 
-    Without --apply, only show what differs. The exit code is 1 where a host failed.
+    Without --apply, only show what differs. The exit code is 1 if the copy to a host failed.
     """
     from ttkit.cluster.launch.remote import sync as synced
 
@@ -123,9 +125,9 @@ def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Check whether hosts can run ranks: those of a hosts file, or this host where there is none.
+    """Check whether the hosts of a hosts file can run ranks; without a file, check this host.
 
-    Say what to do. The exit code is 1 where one cannot.
+    For each problem, print what to do. The exit code is 1 if a host cannot run ranks.
     """
     from ttkit.cluster.launch.doctor import doctors_table, examine
 
@@ -137,11 +139,11 @@ def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def lint(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Say what is wrong or doubtful in cluster files, and what to do.
+    """Print what is wrong or doubtful in cluster files, and what to do.
 
-    The exit code is 1 where there are errors.
+    The exit code is 1 if there are errors.
     """
-    # This loads protobuf, which most commands do not need.
+    # This import loads protobuf, which most commands do not need.
     from ttkit.cluster.files.lint import lint_path
 
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
@@ -151,7 +153,10 @@ def lint(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def convert(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file in another form."""
+    """Print a file in another form.
+
+    MGD 1.0 YAML is converted to .textproto, and a hosts file to a hosts.txt or a rankfile.
+    """
     forms = {"txt": hosts_text, "rankfile": rankfile_of}
     parser.add_argument("file", type=Path)
     parser.add_argument("--to", choices=("textproto", *forms), default="textproto")

@@ -1,18 +1,19 @@
-"""The processes of one launch, under a supervisor: none outlives the one that started it.
+"""The processes of one launch, under a supervisor: none of them outlives the launch's owner.
 
     notebook or `ttkit run` -- supervisor -+- controller (of ipyparallel, for engines only)
                                            +- mpirun -+- rank 0
                                                       +- rank 1
 
-`Supervised` is the owner's side, `Supervisor` the process. Its standard input is a pipe from the
-owner: the first line is the order, a later one is input for mpirun, and null or its end means that
-the owner stops or is gone. Then, and as soon as one of its processes ends by itself, its commands
-are asked to stop, and every process below the supervisor is killed, orphans too: Linux gives them
-to the supervisor. It writes lines of JSON: {"started": {name: pid}}, then an `Ended` for the
-process that ended by itself.
+The owner (the notebook or `ttkit run`) uses `Supervised`; the supervisor process runs `Supervisor`.
+The supervisor reads lines of JSON from the owner through a pipe, its standard input. The first line
+is the order. A later line is a text for mpirun, or null if the owner stops; if the owner is gone,
+the pipe ends. When the owner stops or is gone, or when a command ends by itself, the supervisor
+asks all commands to stop, and then kills every process below it. These include orphans, because
+Linux makes them children of the supervisor. To its standard output the supervisor writes lines of
+JSON: {"started": {name: pid}}, and an `Ended` for the process that ended by itself.
 
-The ranks on other hosts are children of Open MPI's daemon there. It ends, and its ranks with it,
-when the connection to its mpirun does: at once when mpirun ends, by whatever signal, and 30 s after
+The ranks on other hosts are children of Open MPI's daemon there. The daemon and its ranks end when
+the daemon loses its connection to mpirun: at once if mpirun ends or is killed, and after 30 s if
 the network between them is gone (ACROSS_HOSTS in `launch.command`).
 """
 
@@ -35,9 +36,9 @@ from typing import Any, NamedTuple
 PREFIX = "ttkit-"
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_BYTES = 32 << 20  # Open MPI 5.0 maps 16 MB for a rank at first, and more later.
-# The ttkit that this file belongs to comes first. The working folder is taken off the path: both
-# `-c` and PYTHONPATH, which tt-run sets to it, put it before the standard library, and a `json.py`
-# in it would take the place of Python's own. (Python 3.10 has no -P.)
+# The folder of this ttkit comes first on sys.path. The working folder is removed: `-c` and
+# PYTHONPATH, which tt-run sets to the working folder, put it before the standard library, so that a
+# `json.py` there would replace Python's own. (Python 3.10 has no option -P.)
 START = (
     "import os, sys; here = '', os.getcwd(); "
     "sys.path[:] = [{root!r}, *(folder for folder in sys.path if folder not in here)]; "
@@ -58,7 +59,7 @@ class Ended(NamedTuple):
         name: "controller", "mpirun" or "supervisor".
         code: its exit code; below 0, the signal that ended it.
         log: its last output, if that went into a file.
-        rank: a rank that ended without a report of mpirun.
+        rank: the rank that ended, if mpirun did not report it.
     """
 
     name: str
@@ -71,19 +72,19 @@ class Supervised:
     """The processes of one launch, and the folder of their logs and keys."""
 
     def __init__(self, kind: str):
-        # The folder holds keys, so nobody else can read it.
+        # The folder holds keys, so no other user may read it; mkdtemp ensures that.
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
-        self.ended: Ended | None = None  # This process ended first, by itself.
+        self.ended: Ended | None = None  # This is the first process that ended by itself.
         self.pids: dict[str, int] = {}
         self.folders = [self.folder]
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = False
 
     def shared_memory(self, ranks: int) -> Path:
-        """Return where the ranks put the memory that they share.
+        """Return the folder for the memory that the ranks share.
 
-        That is RAM where there is room: a container may have 64 MB of shared memory, and writing
-        more than there is ends a process with SIGBUS.
+        It is in /dev/shm (RAM) if there is enough room; otherwise it is `self.folder`. A container
+        may have only 64 MB in /dev/shm, and a process that writes more ends with SIGBUS.
         """
         free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
         if free < ranks * SHARED_BYTES:
@@ -105,11 +106,11 @@ class Supervised:
         Args:
             on_end: called, in a thread of its own, when the first process ends by itself; the
                 supervisor then ends the others.
-            streams: file descriptors for the standard streams; pipes and logs in the folder if not
-                given.
+            streams: the commands' standard input, output and error, as file descriptors; without
+                them a command gets a pipe and a log in the folder.
         """
-        # It gets its own session, so that Ctrl-C on the owner's terminal does not reach mpirun,
-        # which would then stop all ranks.
+        # The supervisor gets its own session, so that Ctrl-C on the owner's terminal does not reach
+        # mpirun, which would then stop all ranks.
         self._process = subprocess.Popen(
             python_command("processes"),
             stdin=subprocess.PIPE,
@@ -122,16 +123,16 @@ class Supervised:
         listener.start()
         order = {
             "commands": commands,
-            "environment": environment,  # It may hold secrets, so it never goes into a file.
+            "environment": environment,  # It may have secrets, so it is not written to a file.
             "folders": [str(folder) for folder in self.folders],
             "streams": [*streams],
         }
         self.send(order)
 
     def send(self, value) -> None:
-        """Send the supervisor a value, unless it is gone.
+        """Send a value to the supervisor, unless the supervisor is gone.
 
-        A text goes to the standard input of mpirun: nobody else can read it there."""
+        A text goes on to the standard input of mpirun, where no other user can read it."""
         pipe: Any = self._process and self._process.stdin
         with contextlib.suppress(OSError):
             pipe.write(json.dumps(value).encode() + b"\n")
@@ -153,17 +154,17 @@ class Supervised:
             on_end(ended)
 
     def stop(self) -> None:
-        """Stop all processes and remove the folders; done when this returns."""
+        """Stop all processes, wait for their end, and remove the folders."""
         if self._stopping:
             return
         self._stopping = True
         if self._process is not None:
-            # Closing alone has no effect where a forked child of ours has the pipe too.
+            # Closing the pipe is not enough if a forked child of this process has it open, too.
             self.send(None)
             with contextlib.suppress(OSError):
                 self._process.stdin.close()  # type: ignore[union-attr]
             self._process.wait()
-        _remove(self.folders)  # The supervisor has done so, if it could.
+        _remove(self.folders)  # The supervisor has removed them, unless it was killed.
 
 
 def _remove(folders: Sequence[str | Path]) -> None:
@@ -172,25 +173,25 @@ def _remove(folders: Sequence[str | Path]) -> None:
 
 
 # ---------------------------------------------------------------- the supervisor
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # They are from Linux's <sys/prctl.h>.
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux's <sys/prctl.h> defines these numbers.
 LOOK_EVERY_S = 0.1
-MPIRUN_S = 4.0  # Within 0.3 s mpirun reports why a rank has ended.
-GRACE_S = 2.0  # mpirun stops its ranks and removes its files in 0.2 s.
-LAST_BYTES = 20_000  # This much of a log is kept when its process ends.
+MPIRUN_S = 4.0  # mpirun has this long to report why a rank ended; it needs up to 0.3 s.
+GRACE_S = 2.0  # mpirun has this long to stop its ranks and remove its files; it needs 0.2 s.
+LAST_BYTES = 20_000  # The report of an ended process has this much of the end of its log.
 
 
 def pid_file(rank: int | str) -> str:
-    """Return the file in the cluster's folder in which a rank writes its process id."""
+    """Return the name of the file, in the rank's folder, to which a rank writes its process id."""
     return f"rank{rank}.pid"
 
 
 class Supervisor:
-    """The supervisor process: it starts the commands of an order, watches and stops them."""
+    """The supervisor process, which starts, watches and stops the commands of an order."""
 
     def __init__(self, order: Mapping[str, Any]):
         self.folder = Path(order["folders"][0])
         self.commands: dict[str, subprocess.Popen[bytes]] = {}
-        # It is looked up now: nothing may be loaded between fork and exec. Only Linux has it.
+        # prctl is loaded here, as nothing may be loaded between fork and exec. Only Linux has it.
         prctl = getattr(ctypes.CDLL(None), "prctl", lambda option, value: None)
         # Orphans below this process become its children, not init's, so that it can stop them.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -207,11 +208,11 @@ class Supervisor:
                     preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
                 )
         for stream in order["streams"]:
-            os.close(stream)  # Readers see the end only when every copy is closed.
+            os.close(stream)  # A reader sees the end of a stream only when every copy is closed.
         _write(started={name: command.pid for name, command in self.commands.items()})
 
     def watch(self, owner) -> None:
-        """Wait until the owner stops or is gone, or a process has ended by itself; report that."""
+        """Wait until the owner stops or is gone, or until a command ends by itself; report it."""
         parent, lost = os.getppid(), None
         while os.getppid() == parent:
             if select.select([owner], [], [], LOOK_EVERY_S)[0]:
@@ -239,10 +240,11 @@ class Supervisor:
     def ended_rank(self) -> int | None:
         """Return the rank of an engine on this host that has ended; None while all run.
 
-        mpirun usually notices it and knows why. It may not if the rank ends before it has joined
-        MPI while others join (seen in 1 of 4 starts), or if it leaves with code 0.
+        mpirun usually notices the end and knows the reason. It may not notice it if the rank ends
+        before it has joined MPI while others join (seen in 1 of 4 starts), or if the rank exits
+        with code 0.
         """
-        import psutil  # It is imported late, so that mpirun starts sooner.
+        import psutil  # This import comes late, so that mpirun starts sooner.
 
         for file in self.folder.glob(pid_file("*")):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -252,7 +254,7 @@ class Supervisor:
         return None
 
     def stop(self) -> None:
-        """Stop every process below this one: by mpirun's own way first, then for good."""
+        """Stop every process below this one: ask the commands to end, then kill what is left."""
         import psutil
 
         for command in self.commands.values():
@@ -270,17 +272,17 @@ class Supervisor:
 
 
 def _write(**event) -> None:
-    """Write one line to the owner, who may be gone."""
+    """Write one line to the owner, which may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, (json.dumps(event) + "\n").encode())
 
 
 def main() -> None:
-    """Supervise what the order on standard input asks for."""
+    """Read an order from standard input, and run and supervise its commands."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     owner = open(0, "rb", buffering=0)
     line = owner.readline()
-    if not line.endswith(b"\n"):  # The owner has ended.
+    if not line.endswith(b"\n"):  # The owner ended before it had sent the whole order.
         return
     order = json.loads(line)
     supervisor = Supervisor(order)

@@ -1,4 +1,4 @@
-"""What a mesh graph descriptor holds: meshes of chips, the hosts that share them, their links."""
+"""The content of a mesh graph descriptor: meshes of chips, the hosts that share them, and links."""
 
 import math
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class MeshInstance:
         dim_types: "LINE" or "RING" (a cable joins the last chip to the first) for each dimension.
         host_dims: rows and columns of hosts.
         channels: ethernet links between two neighbours.
-        policy: "STRICT" asks for all of them, "RELAXED" takes fewer.
+        policy: "STRICT" requires all these links, "RELAXED" also accepts fewer.
 
     Example:
         >>> lines = ("LINE", "LINE")
@@ -49,17 +49,17 @@ class MeshInstance:
 
     @property
     def size_text(self) -> str:
-        """Rows x columns."""
+        """The rows and columns of chips as text, such as "2x4"."""
         return "x".join(map(str, self.device_dims))
 
     @property
     def rings(self) -> tuple[bool, bool]:
-        """For each dimension, True where it is a ring."""
+        """Two flags: whether the first and the second dimension are rings."""
         return self.dim_types[0] == "RING", self.dim_types[1] == "RING"
 
     @property
     def host_shape(self) -> RowColumn:
-        """Rows and columns of chips of one host."""
+        """The rows and columns of the chips that one host has."""
         return self.device_dims[0] // self.host_dims[0], self.device_dims[1] // self.host_dims[1]
 
     def host_of(self, coordinate: Coordinate) -> int:
@@ -85,8 +85,8 @@ class Connection(NamedTuple):
 
     Args:
         meshes: ids of the two meshes.
-        channels, policy: as for a mesh.
-        devices: the chips at the ends, None where any chip may be.
+        channels, policy: the same as in `MeshInstance`.
+        devices: the chip at each end; None if any chip of that mesh may be the end.
     """
 
     meshes: tuple[int, int]
@@ -97,10 +97,10 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True)
 class MeshGraphDescriptor:
-    """The content of a descriptor file; `read_descriptor` makes one.
+    """The content of a descriptor file, as `read_descriptor` returns it.
 
     Args:
-        name: the file's name without its ending.
+        name: the file's name without its ending and without "_mesh_graph_descriptor".
 
     Example:
         >>> from ttkit.descriptors.reading import descriptor_path, read_descriptor
@@ -127,7 +127,7 @@ class MeshGraphDescriptor:
         """Return the mesh with that id.
 
         Raises:
-            TTKitError: there is none.
+            TTKitError: no mesh has that id.
         """
         ids = [mesh.mesh_id for mesh in self.meshes]
         if mesh_id not in ids:

@@ -24,7 +24,7 @@ MeshId = Annotated[Count, BeforeValidator(lambda text: str(text).removeprefix("M
 
 
 class _Part(BaseModel, extra="forbid"):
-    """A part of a file, which has no other keys than the fields of its class."""
+    """A part of a file. A key that is not a field of the part's class is an error."""
 
 
 class _Chip(_Part):
@@ -54,12 +54,13 @@ class _File(_Part):
 
 
 def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, list[Finding]]:
-    """Return the descriptor of a text of MGD 1.0, None where it is wrong, and what is wrong.
+    """Return the descriptor that an MGD 1.0 text describes (None if it has errors), and its errors.
 
     Raises:
         TTKitError: the text is not YAML.
 
-    MGD 2.0 has one number of links for all sides of a chip, so the smallest of the four is taken.
+    MGD 1.0 has a number of links for each of the four sides of a chip. MGD 2.0 has one number for
+    all sides, so the descriptor gets the smallest of the four.
 
     Example:
         >>> text = '''ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}
@@ -79,7 +80,7 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
             for fault in error.errors()
         ]
     boards = {board.name: board for board in old.Board}
-    kinds: dict[Any, str] = {}  # Meshes of one kind share a name.
+    kinds: dict[Any, str] = {}  # Meshes of the same kind share a name.
     meshes = []
     channels = min(old.ChipSpec.ethernet_ports.values(), default=0)
     for i, mesh in enumerate(old.Mesh):

@@ -1,4 +1,4 @@
-"""A descriptor on a machine: chips that are cabled as a mesh asks, and the fabric they allow."""
+"""Place a descriptor's mesh on a machine: find chips that are cabled as the mesh requires."""
 
 import itertools
 import os
@@ -20,8 +20,9 @@ MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
 def placed(machine: System, mesh: MeshInstance) -> System:
     """Return the machine as it looks to a process that opens it through a descriptor's mesh.
 
-    It has the mesh's shape, rings and links, on chips found for it. The real library puts a small
-    mesh where most cables are, and starts a full one at a corner; so does this.
+    The result has the mesh's shape and rings, and at most its number of links, on chips that are
+    found for it. The real library puts a mesh that is smaller than the machine where most cables
+    are, and starts one of full size at a corner. This function does the same.
 
     Raises:
         TTKitError: the machine has too few chips, links, or rings.
@@ -70,14 +71,17 @@ def placed(machine: System, mesh: MeshInstance) -> System:
 
 
 def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
-    """Return chips that are cabled as the mesh is; a small mesh lies where most cables are."""
+    """Return chips that are cabled as the mesh requires; None if there are none.
+
+    A mesh that is smaller than the machine is placed where most cables are.
+    """
     cables = machine.neighbours
     # Cards come in PCIe order; within a card the chip with the connector comes last.
     chips: Collection[int] = [chip for card in machine.cards for chip in reversed(card)]
     order = {chip: number for number, chip in enumerate(chips)}
     if mesh.num_devices < machine.num_devices:
-        # Of chips with equally many cables the real library takes the last one for a line, else the
-        # first one.
+        # Among chips with the same number of cables, the real library takes the last one for a
+        # line, and the first one for other meshes.
         sign = -1 if 1 in mesh.device_dims else 1
         chips = _search(mesh, cables, lambda c: (-len(cables[c]), sign * order[c])).values()
     inside = {chip: cables[chip] & set(chips) for chip in chips}
@@ -91,9 +95,11 @@ def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
 def _search(
     mesh: MeshInstance, cables: dict[int, set[int]], order: Callable[[int], tuple[int, int]]
 ) -> dict[RowColumn, int]:
-    """Return the first chips that fit, by their place; depth first, the best-ranked chip first.
+    """Return {place: chip} of the first solution of a depth-first search; {} if none is found.
 
-    A place is filled after those above it and to its left, whose chips must be cabled to its own.
+    At each place the search tries the chips in the order of the key `order`. A place is filled
+    after the places above it and to its left. Its chip must be cabled to the chips at all
+    neighbouring places that are filled.
     """
     rows, columns = map(range, mesh.device_dims)
     places = sorted(itertools.product(rows, columns), key=sum)
@@ -118,8 +124,9 @@ def _search(
 def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
     """Return for each (row, column) the host rank of its chip, and the device id on that host.
 
-    A host's part lies on the first machine of `SYSTEMS` that has as many chips of that architecture
-    and that it fits on; where there is none, its chips are numbered row by row.
+    The ids are those of a machine of `SYSTEMS`: the first one on which a host's part of the mesh
+    fits and which has exactly as many chips, of the same architecture. If there is no such machine,
+    the chips of a host are numbered row by row.
 
     Example:
         >>> lines = ("LINE", "LINE")
@@ -147,7 +154,7 @@ def read_in_use(path: str) -> MeshGraphDescriptor:
     """Return the descriptor of a process whose TT_MESH_GRAPH_DESC_PATH is `path`.
 
     Raises:
-        TTKitError: the file is refused.
+        TTKitError: the file is missing, or the real library refuses it.
     """
     asked = f"{VARIABLE}={path!r}"
     if not os.path.isfile(path):
@@ -166,12 +173,12 @@ def read_in_use(path: str) -> MeshGraphDescriptor:
     return loaded.descriptor or fail_with_findings(asked, loaded)
 
 
-# Every opening of a mesh asks for the descriptor, so each text is parsed once.
+# Each opening of a mesh needs the descriptor, so the cache keeps what was parsed before.
 _loaded = lru_cache(maxsize=64)(load_text)
 
 
 def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:
-    """Return the machine as it looks to a process on its own that uses a descriptor.
+    """Return the machine as it looks to a single process that uses a descriptor.
 
     Raises:
         TTKitError: there are several meshes or hosts, or the mesh does not fit on the machine.

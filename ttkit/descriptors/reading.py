@@ -12,13 +12,13 @@ from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshIn
 from ttkit.errors import fail
 from ttkit.files import AnyPath, Document, Finding, errors_in, read_text
 
-FILE_KIND = "Custom mesh graph descriptor file"  # A message names a file so.
+FILE_KIND = "Custom mesh graph descriptor file"  # Messages use this name for such a file.
 ONLY_TEXTPROTO = (
     "Mesh graph descriptor file must use the .textproto format. "
     "The YAML format (MGD 1.0) has been deprecated."
 )
 DESCRIPTOR_FOLDER = Path(__file__).parent / "files"
-# These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
+# ttml's enable_fabric uses these files for 8 and 32 devices, and no file for other numbers.
 FILE_FOR_DEVICES = {
     8: DESCRIPTOR_FOLDER / "t3000.textproto",
     32: DESCRIPTOR_FOLDER / "galaxy.textproto",
@@ -36,14 +36,14 @@ class Loaded(NamedTuple):
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
     if Path(path).suffix.lower() in (".yaml", ".yml"):
-        # This loads pydantic, which only the old form needs.
+        # This import loads pydantic, which only the old form needs.
         from ttkit.descriptors.old_yaml import old_descriptor
 
         old, findings = old_descriptor(text, path)
         if old is None:
             return Loaded(None, findings)
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
-        # Lines of the converted text do not exist in this file, so findings get line 0.
+        # The lines of the converted text are not those of this file, so the findings get line 0.
         findings = [finding._replace(path=path, line=0) for finding in new.findings]
         stem = Path(path).stem
         cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
@@ -74,8 +74,8 @@ def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
     """Return the descriptor in a file: MGD 2.0 (.textproto), or MGD 1.0 (.yaml), converted.
 
     Raises:
-        TTKitError: no such file, not readable, or refused by the real library: its messages, each
-            with file, line and cure.
+        TTKitError: the file is missing, is not text, or the real library refuses it. In the last
+            case the error has the library's messages, each with file, line and cure.
 
     Example:
         >>> read_descriptor(descriptor_path(32))
@@ -86,7 +86,7 @@ def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
 
 
 def fail_with_findings(asked: str, loaded: Loaded) -> NoReturn:
-    """Fail with the errors of a file: the real library's messages, then place and cure of each."""
+    """Raise the errors of a file: the real library's messages, then the place and cure of each."""
     errors = errors_in(loaded.findings)
     if loaded.report:
         rule = rules.REPORT + "".join(f"\n  - {finding.message}" for finding in errors)
@@ -99,10 +99,11 @@ def fail_with_findings(asked: str, loaded: Loaded) -> NoReturn:
 def check_descriptor(path: AnyPath) -> list[Finding]:
     """Return what is wrong or doubtful in a descriptor file, in the order of its lines.
 
-    Errors are what the real library refuses. Warnings are unknown fields, which it skips.
+    Errors are mistakes that the real library refuses. Warnings are unknown fields, which it skips,
+    and the YAML format of MGD 1.0, which it no longer reads.
 
     Raises:
-        TTKitError: no such file, or it is not text.
+        TTKitError: the file is missing or is not text.
 
     Example:
         >>> check_descriptor(descriptor_path(8))
@@ -113,11 +114,12 @@ def check_descriptor(path: AnyPath) -> list[Finding]:
 
 
 def descriptor_path(num_devices: int) -> Path | None:
-    """Return the file that is chosen for a number of devices where TT_MESH_GRAPH_DESC_PATH is not
-    set; None for other numbers than 8 and 32.
+    """Return the file that is used for a number of devices if TT_MESH_GRAPH_DESC_PATH is not set.
+
+    It is None for numbers other than 8 and 32.
 
     Args:
-        num_devices: of the whole machine.
+        num_devices: the number of devices of the whole machine.
 
     Example:
         >>> descriptor_path(8).name, descriptor_path(16)
@@ -153,14 +155,14 @@ def _links(channels) -> tuple[int, str]:
 
 
 def _connections(message) -> Iterator[Connection]:
-    """The connections of the one graph, those of its topology first."""
+    """Yield the connections of the only graph: first those that its topology implies."""
     graph = message.graph_descriptors[0]
     ids = [node.mesh.mesh_id for node in graph.instances]
     topology = graph.graph_topology
     pairs: list[tuple[int, int]] = []
     if topology.layout_type == rules.ALL_TO_ALL:
         pairs = list(itertools.combinations(ids, 2))
-    elif graph.HasField("graph_topology"):  # A ring of two has one connection.
+    elif graph.HasField("graph_topology"):  # A ring of two meshes has one connection.
         pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
     for pair in pairs:
         yield Connection(pair, *_links(topology.channels))
@@ -183,7 +185,7 @@ def descriptor_text(descriptor: MeshGraphDescriptor) -> str:
 
     def node(mesh_id: int, device: int | None = None) -> str:
         chip = "" if device is None else f" device_id: {device}"
-        # The rules refuse an id without a mesh.
+        # A connection may have an id that no mesh has; the rules then refuse the text.
         name = names.get(mesh_id, '""')
         return f"mesh {{ mesh_descriptor: {name} mesh_id: {mesh_id}{chip} }}"
 

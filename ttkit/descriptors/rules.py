@@ -1,7 +1,7 @@
 """The rules of ttnn 0.81.1 for a mesh graph descriptor, with its messages.
 
-`RULES` looks at one part of a file at a time. What refers to another part, by name or by id, is
-checked after that.
+Each rule of `RULES` checks one part of a file. References from one part to another, by name or by
+id, are checked after all of these rules.
 """
 
 import math
@@ -15,17 +15,17 @@ REPORT = (
     "Report ===\n\nErrors:"
 )
 OLD = "MGD 1.0 Compatibility requirement: "
-# These names and numbers are the enums of the schema.
+# These names and numbers are values of enums in the schema.
 ARCHITECTURES = ("", "WORMHOLE_B0", "BLACKHOLE", "QUASAR")
 WORMHOLE, ALL_TO_ALL, RELAXED = 1, 1, 2
 A_MESH = 'mesh { mesh_descriptor: "M0" mesh_id: 0 }'
 CHANNELS = "channels { count: 2 policy: RELAXED }"
 
 
-# A broken rule is what is wrong, the path of the field, and what to try.
+# A broken rule is a tuple of what is wrong, the path of the field, and what to try.
 Broken = tuple[str, str, str]
-# A row has the kind of part that it is for ("File", "Mesh", "Graph" or "Connection"), the field,
-# what is wrong, a test for that, and what to try.
+# A row has the kind of part that it checks ("File", "Mesh", "Graph" or "Connection"), the field,
+# what is wrong, a function that returns true for a wrong part, and what to try.
 RULES = (
     (
         "File",
@@ -174,7 +174,7 @@ RULES = (
 def check(file) -> tuple[list[Broken], bool]:
     """Return the broken rules of a file, and whether the real library prints them as a report.
 
-    The library stops at the first wrong reference.
+    The library stops at the first wrong reference, so at most one of these is returned.
     """
     broken = [
         (f"{wrong}{name}", f"{at} {field}".strip(), cure)
@@ -186,10 +186,10 @@ def check(file) -> tuple[list[Broken], bool]:
 
 
 def _parts(file, kind: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of a kind: the name in messages, the path, the part."""
+    """Yield all parts of a kind, each with its name in messages, its path, and the part itself."""
     if kind == "File":
         yield "", "", file
-    elif kind == "Connection":  # It is named by its graph.
+    elif kind == "Connection":  # Messages give a connection the name of its graph.
         for name, at, graph in _parts(file, "Graph"):
             for k, connection in enumerate(graph.connections):
                 yield name, f"{at} connections {k}", connection
@@ -200,7 +200,7 @@ def _parts(file, kind: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def instances(file) -> list[tuple[str, Any]]:
-    """Return the path and the mesh of each instance of the top level."""
+    """Return the path and the mesh of each instance: the top-level mesh, or those of the graphs."""
     top = file.top_level_instance
     if top.HasField("mesh"):
         return [("top_level_instance mesh", top.mesh)]
@@ -212,7 +212,7 @@ def instances(file) -> list[tuple[str, Any]]:
 
 
 def _references(file) -> Iterator[Broken]:
-    """Yield wrong names and ids, and Wormhole meshes of a size that ttnn refuses."""
+    """Yield errors for wrong names and ids, and for Wormhole meshes of a size that ttnn refuses."""
     templates = {mesh.name: mesh for mesh in file.mesh_descriptors}
     top = file.top_level_instance
     graphs, name = [g.name for g in file.graph_descriptors], top.graph.graph_descriptor
@@ -242,7 +242,7 @@ def _references(file) -> Iterator[Broken]:
 
 
 def _end(mesh, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[Broken]:
-    """What is wrong with one end of a connection."""
+    """Yield what is wrong with one end of a connection."""
     name = known.get(mesh.mesh_id)
     if name is None:
         message = f"Mesh instance id {mesh.mesh_id} not found in parent instance"

@@ -1,9 +1,9 @@
-"""Protobuf's text format read into messages, with the line of every field.
+"""Read protobuf's text format into messages, and find the line of every field.
 
-Only this module imports protobuf. The messages (MGD 2.0) are a FileDescriptorProto in
-`mgd_schema.json`, which needs no protoc; names and numbers are those of the descriptor inside
-libtt_metal.so of ttnn 0.81.1. The package has another name, because the real library may register
-its own in the same process.
+Only this module imports protobuf. `mgd_schema.json` defines the message types (MGD 2.0) as a
+FileDescriptorProto, so protoc is not needed. Names and numbers are those of the descriptor inside
+libtt_metal.so of ttnn 0.81.1. The protobuf package has another name, because the real library may
+register its own package in the same process.
 """
 
 import json
@@ -20,8 +20,8 @@ from ttkit.files import Document, KeyPath
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
-# The pattern matches, in this order: what is skipped (a comment or a string), a field with its
-# opening bracket if it has one, an opening bracket alone, a closing bracket.
+# The pattern matches, in this order: a comment or a string, which are skipped; a field, with its
+# opening bracket if it has one; an opening bracket alone; a closing bracket.
 _FIELD = re.compile(
     r"""\#.*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
     r"|(?P<name>\w+)\s*(?::(?!\s*[{<])|:?\s*(?P<open>[{<]))|(?P<bare>[{<])|(?P<close>[}>])"
@@ -30,7 +30,7 @@ _FIELD = re.compile(
 
 @cache
 def _pool():
-    """The pool that holds the schema."""
+    """Return the protobuf pool that holds the schema."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(descriptor_pb2.FileDescriptorProto(**json.loads(SCHEMA.read_text())))
     return pool
@@ -49,11 +49,11 @@ def descriptor_class():
 
 
 def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
-    """Note the line of every field in a text that `parse` accepts; return the unknown ones.
+    """Note the line of every field in a text that `parse` accepts; return the unknown fields.
 
-    A path is field names, with the number of the message after a repeated one: ("mesh_descriptors",
-    "0", "channels", "count"). An unknown field has its line, its name and the nearest known field,
-    or "".
+    A path has the names of fields, and after a repeated field the number of the message:
+    ("mesh_descriptors", "0", "channels", "count"). An unknown field is returned as its line, its
+    name and the nearest known name, or "" if none is near.
 
     Example:
         >>> document = Document(Path("mgd.textproto"))
@@ -63,8 +63,9 @@ def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
         (2, 0)
     """
     unknown = []
-    document.positions[()] = 1, 0  # No column is known.
-    # An open message has its fields (none if it is unknown), its path, and the fields read so far.
+    document.positions[()] = 1, 0  # 0 means that the column is not known.
+    # An open message has its known fields (none if it is unknown), its path, and the number of each
+    # field read so far.
     stack: list[tuple[Any, KeyPath, Counter[str]]] = [
         (descriptor_class().DESCRIPTOR.fields_by_name, (), Counter())
     ]
@@ -80,7 +81,7 @@ def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
             if fields and not known:
                 unknown.append((line, name, nearest(name, fields)))
             if match["open"]:
-                if known and not known.has_presence:  # A repeated field needs its number.
+                if known and not known.has_presence:  # A repeated field needs a number.
                     here = (*here, str(seen[name]))
                 seen[name] += 1
                 inside = known.message_type if known else None
@@ -94,14 +95,15 @@ class Unreadable(Exception):
 
 
 def parse(text: str):
-    """Return the message of a text; unknown fields are skipped, as the real library does.
+    """Return the message that a text describes; skip unknown fields, as the real library does.
 
     Raises:
-        Unreadable: it is not in protobuf's text format.
+        Unreadable: the text is not in protobuf's text format.
     """
     try:
         return text_format.Parse(text, descriptor_class()(), allow_unknown_field=True)
-    except (text_format.ParseError, ValueError) as error:  # A number may be out of range.
+    # A number that is out of range raises a ValueError.
+    except (text_format.ParseError, ValueError) as error:
         what = str(error).split(" : ", 1)[-1].replace(PACKAGE, "")
         line = error.GetLine() if isinstance(error, text_format.ParseError) else 1
         raise Unreadable(line or 1, what, _cure(what)) from None

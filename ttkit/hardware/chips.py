@@ -1,8 +1,9 @@
 """Chips and ethernet links; a `Fact` is a figure of a chip, with its unit and its source.
 
-`machines.json` has the figures of all chips, links and systems, and of a core's matrix engine: a
-chip's `facts` are [value, unit, source], a link's `rates` and `latencies` the fields of `Rate` and
-`Latency`. The latencies of a p300 are those of a p150: none of its own are published.
+`machines.json` has the figures of all chips, links and systems, and of a core's matrix engine. Each
+of a chip's `facts` is [value, unit, source]. The entries of a link's `rates` and `latencies` are
+the fields of `Rate` and `Latency`. The latencies of a p300 are those of a p150, because none are
+published for the p300.
 """
 
 import json
@@ -42,12 +43,12 @@ class Latency(NamedTuple):
     """The time of a packet for one hop in nanoseconds, in the benchmark of `Rate`."""
 
     traffic: str
-    smallest_ns: float  # The packet has 16 bytes.
-    packet_ns: float  # The packet has 4096 bytes.
+    smallest_ns: float  # This is the time of a packet of 16 bytes.
+    packet_ns: float  # This is the time of a packet of 4096 bytes.
 
 
-# ttnn's types take ELEMENT_BYTES for an element. Block floats, of which 16 share an exponent, take
-# TILE_BYTES for a tile of 1024 elements.
+# ELEMENT_BYTES is the size of one element of a ttnn type. 16 block floats share an exponent, so
+# TILE_BYTES is the size of a whole tile of 1024 elements.
 ELEMENT_BYTES = {
     "float32": 4,
     "bfloat16": 2,
@@ -59,19 +60,19 @@ ELEMENT_BYTES = {
 }
 TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
-# A core's matrix engine does this many flops a cycle at LoFi.
+# A core's matrix engine does this many flops per cycle at LoFi.
 ENGINE = Fact(*MACHINES["engine"])
-# A matrix engine multiplies two 32x32 tiles in this many cycles, which depends on the math
-# fidelity: each pass adds mantissa bits.
+# A matrix engine multiplies two 32x32 tiles in this many cycles. The number depends on the math
+# fidelity: a higher one needs more passes, and each pass adds mantissa bits.
 CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
 @dataclass(frozen=True)
 class Link:
-    """One ethernet link between two chips, each way.
+    """One ethernet link between two chips; its figures are for one direction.
 
-    `rates` and `latencies` hold measured figures: the first of each is a message along a line of
-    chips."""
+    `rates` and `latencies` hold measured figures. The first entry of each is for a message along a
+    line of chips."""
 
     rates: tuple[Rate, ...]
     latencies: tuple[Latency, ...]
@@ -94,12 +95,12 @@ class Chip:
     dram: Fact
     dram_banks: Fact
     dram_bandwidth: Fact
-    core_grid: tuple[int, int]  # Programs may use these cores, x and y.
+    core_grid: tuple[int, int]  # Programs may use a grid of this many cores in x and y.
     link: Link
 
     @property
     def dram_bytes(self) -> int:
-        """DRAM of one chip in bytes; the specification's GB are powers of ten."""
+        """The DRAM of one chip in bytes; a GB of the specification is 10^9 bytes."""
         return int(self.dram.value * 10**9)
 
     def peak_flops(self, fidelity: str) -> float:

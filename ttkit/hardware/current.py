@@ -8,7 +8,7 @@ _in_use: list[System] = []
 
 
 def use_system(system: str | System | None) -> System:
-    """Choose the machine that is simulated, and return it; None goes back to the environment's.
+    """Choose the machine that is simulated, and return it; None restores the environment's choice.
 
     Args:
         system: a name of `SYSTEMS`, or a `System` of your own.
@@ -29,7 +29,7 @@ def use_system(system: str | System | None) -> System:
 
 
 def descriptor_in_use():
-    """Return the descriptor that `TT_MESH_GRAPH_DESC_PATH` names; None where it is not set.
+    """Return the descriptor that `TT_MESH_GRAPH_DESC_PATH` names; None if that is not set.
 
     Raises:
         TTKitError: the descriptor is refused.
@@ -37,13 +37,13 @@ def descriptor_in_use():
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
     if not path:
         return None
-    from ttkit.descriptors.placing import read_in_use  # It loads protobuf, so it is imported late.
+    from ttkit.descriptors.placing import read_in_use  # This loads protobuf, so it comes late.
 
     return read_in_use(path)
 
 
 def current_system() -> System:
-    """Return the machine in use, through the descriptor in use where there is one.
+    """Return the machine in use, as it looks through the descriptor in use if there is one.
 
     Raises:
         TTKitError: the descriptor is refused, or does not fit on the machine.
@@ -57,9 +57,10 @@ def current_system() -> System:
 
 
 def current_machine() -> System:
-    """Return all chips that there are, less those that `TT_VISIBLE_DEVICES` leaves out.
+    """Return the machine in use; if `TT_VISIBLE_DEVICES` is set, only the chips that it selects.
 
-    The machine is `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000.
+    The machine is the one that `use_system` chose, else the one that `TTKIT_SYSTEM` names, else a
+    T3000.
     """
     system = _in_use[0] if _in_use else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
     visible = os.environ.get("TT_VISIBLE_DEVICES", "")

@@ -8,8 +8,10 @@ from ttkit.hardware.systems import Coordinate, System
 
 
 def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
-    """Yield the chips of a line through a grid: around its rim from `start`, or back and forth over
-    all rows where the rim is too short or `start` is not on it.
+    """Yield the places of a line of chips in a grid.
+
+    The line goes around the rim of the grid from `start`. If the rim is too short or `start` is not
+    on it, the line goes back and forth over all rows.
     """
     rows, columns = shape
     grid = [[(r, c) for c in range(columns)] for r in range(rows)]
@@ -28,13 +30,14 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
 def device_order(
     system: System, shape: Coordinate, start: Coordinate, asked: object
 ) -> Iterator[Coordinate]:
-    """Yield the coordinates in the system of the chips of a mesh of `shape`, in row-major order.
+    """Yield the place in the system of each chip of a mesh of `shape`, in row-major order.
 
-    A shape that fits at `start` takes that rectangle, else it is turned; one row or one column goes
-    around the rim.
+    A mesh of one row or one column goes around the rim. Another shape takes the rectangle at
+    `start` if it fits there; otherwise it is transposed.
 
     Raises:
-        TTKitError: too many devices, none, or a shape that fits neither way.
+        TTKitError: the shape has more devices than the system, no devices, or another number of
+            dimensions, or it does not fit at `start`.
 
     Example:
         >>> from ttkit.hardware import SYSTEMS
@@ -71,7 +74,7 @@ def device_order(
     if top + rows <= height and left + columns <= width:
         yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
     elif top + columns <= height and left + rows <= width:
-        # The real library checks the offset and then ignores it, so this does, too.
+        # The real library checks the offset and then ignores it, so this function does the same.
         yield from ((c, r) for r in range(rows) for c in range(columns))
     else:
         fail(
@@ -83,8 +86,9 @@ def device_order(
 
 
 def transposed_warning(dims: Coordinate, shape: Coordinate) -> str:
-    """Return a warning for a shape that fits on a mesh of `dims` only when it is turned, else "".
-    A line opens along the rim of a machine, so a turned one needs no warning.
+    """Return a warning if a shape fits on a mesh of `dims` only when it is transposed, else "".
+
+    A line opens along the rim of a machine, so a transposed line needs no warning.
 
     Example:
         >>> transposed_warning((8, 4), (4, 8)).split(":")[0], transposed_warning((8, 4), (8, 4))

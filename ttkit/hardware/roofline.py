@@ -1,9 +1,9 @@
-"""The modelled time of an operation on one chip: its launch, and then the longer of computing and
-moving.
+"""The modelled time of an operation on one chip: the launch, and then the longer of the time to
+compute and the time to move bytes to and from DRAM.
 
-The planner, `training_plan`, the profile and inference take their times of a chip from here. The
-three constants are published or follow from published figures; none is fitted to what the model is
-then compared with. (Inference adds a fitted time of a layer.)
+The planner, `training_plan`, the profile and inference use these times. The three constants are
+published or follow from published figures. None is fitted to the measurements that the model is
+compared with. (Inference adds a fitted time of a layer.)
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ import numpy as np
 
 from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
 
-# 2 n^3 flops take LAUNCH + 2 n^3 / (share of the peak). Two measured matmuls give both: n = 512 at
-# 13.45 Tflop/s, traced, and n = 4096 at 68.4 Tflop/s, at HiFi2 on an n150 of 147.5 Tflop/s.
+# A matmul of 2 n^3 flops takes LAUNCH + 2 n^3 / (MATMUL_SHARE * peak). Two measured matmuls give
+# both constants: n = 512 at 13.45 Tflop/s, traced, and n = 4096 at 68.4 Tflop/s. They were measured
+# at HiFi2 on an n150, whose peak is 147.5 Tflop/s.
 LAUNCH = Fact(16.1e-6, "s", f"{GEMM_REPORT}: 512^3 traced and 4096^3, HiFi2, n150")
 MATMUL_SHARE = Fact(0.468, "of the peak", f"{GEMM_REPORT}: 512^3 traced and 4096^3, HiFi2, n150")
 DRAM_SHARE = Fact(
@@ -30,15 +31,15 @@ def compute_s(chip: Chip, flops, fidelity: str):
 
 
 def dram_s(chip: Chip, nbytes):
-    """Return the modelled seconds in which bytes are read from or written to one chip's DRAM."""
+    """Return the modelled seconds to read bytes from one chip's DRAM or to write them there."""
     return nbytes / (chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value)
 
 
 def operation_s(chip: Chip, flops, nbytes, fidelity: str):
-    """Return the modelled seconds of an operation on one chip, or of each of an array of them.
+    """Return the modelled seconds of an operation on one chip; arrays give the times of several.
 
     Args:
-        flops: floating-point operations on this chip, of whole tiles.
+        flops: floating-point operations on this chip, counted over whole tiles.
         nbytes: bytes read from and written to its DRAM.
         fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4".
 
@@ -56,13 +57,16 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:
     """Return the math fidelity that ttnn takes when none is given.
 
-    ttnn has this rule for matmuls; the profile takes it for every operation: HiFi4 for two float32
-    (HiFi3 on Wormhole, whose HiFi4 may err); else LoFi for two block floats, and where a program or
-    a core grid is given; else HiFi2. Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the
-    attributes of a matmul.
+    ttnn has this rule for matmuls; the profile and the planner use it for every operation:
+
+    - HiFi4 for two float32 operands, but HiFi3 on Wormhole, where HiFi4 may give wrong results;
+    - LoFi for two block floats, and for a call with a program_config or a core_grid;
+    - HiFi2 otherwise.
+
+    Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the attributes of a matmul.
 
     Args:
-        dtypes: names of the operands' types, of which the first two count.
+        dtypes: the names of the operands' types; only the first two are used.
         configured: the call has a program_config or a core_grid.
 
     Example:

@@ -1,7 +1,8 @@
 """Systems: the grid of chips of a machine, its cards, and the pairs that are cabled.
 
-`machines.json` has a row for each. Mesh shapes and links per pair are those of the mesh graph
-descriptors in the ttnn 0.81.1 wheel; the id order of a T3000 was read from the library itself."""
+`machines.json` has a row for each system. The mesh shapes and the links per pair are those of the
+mesh graph descriptors in the ttnn 0.81.1 wheel. The order of ids of a T3000 was read from the
+library itself."""
 
 import functools
 import itertools
@@ -17,7 +18,7 @@ Ids = tuple[tuple[int, ...], ...]
 
 
 def grid_links(shape: RowColumn, rings: Sequence[bool]) -> Iterator[tuple[RowColumn, RowColumn]]:
-    """Yield pairs of neighbours in a grid; a ring of more than two joins its ends.
+    """Yield pairs of neighbours in a grid; a ring of more than two chips also joins its ends.
 
     Example:
         >>> list(grid_links((1, 3), (False, True)))
@@ -36,13 +37,13 @@ class System:
     """A machine: a grid of chips with ids, their cards, and the links between neighbours.
 
     Args:
-        name: what `ttkit.use_system` takes.
-        chip: the kind of chip, the same everywhere.
+        name: the name that `ttkit.use_system` takes.
+        chip: the kind of all chips of the system.
         ids: device ids in the order of the grid, [rows][columns].
-        links_per_pair: ethernet links between two neighbours.
-        wraps: per axis, True where the last chip is cabled back to the first (a ring, not a line).
-        cards: ids of the chips of each card, in PCIe order, the chip with the PCIe connector
-            first.
+        links_per_pair: the number of ethernet links between two neighbours.
+        wraps: for each axis, whether the last chip is cabled to the first (a ring, not a line).
+        cards: for each card, in PCIe order, the ids of its chips; the chip with the PCIe connector
+            comes first.
 
     Example:
         >>> SYSTEMS["t3000"].shape, SYSTEMS["t3000"].ids[1]
@@ -62,7 +63,7 @@ class System:
 
     @property
     def shape(self) -> RowColumn:
-        """Rows and columns of the grid."""
+        """The number of rows and of columns of the grid."""
         return len(self.ids), len(self.ids[0])
 
     @property
@@ -83,12 +84,12 @@ class System:
         )
 
     def linked(self, a: int, b: int) -> bool:
-        """Return True where a cable joins devices `a` and `b`."""
+        """Return whether a cable joins devices `a` and `b`."""
         return b in self.neighbours[a]
 
     @functools.cached_property
     def neighbours(self) -> dict[int, set[int]]:
-        """The chips that each chip is cabled to."""
+        """The ids of the chips to which each chip is cabled: {id: ids}."""
         found: dict[int, set[int]] = {device: set() for device in self.coordinate_of}
         for a, b in self.links():
             found[a].add(b)
@@ -144,13 +145,13 @@ def outside_fabric(chip: int) -> str:
 def visible_part(system: System, visible: str) -> System:
     """Return the part of `system` that `TT_VISIBLE_DEVICES=visible` leaves.
 
-    The numbers are PCIe devices, one for each card, with all of its chips. Ids are
-    renumbered from 0: first the chips with a PCIe connector, then the others, each in the order in
-    which the cards are named.
+    Each number in `visible` is a PCIe device: a card with all of its chips. Ids are renumbered from
+    0: first the chips with a PCIe connector, then the others, in the order in which `visible` names
+    the cards. If it names all cards, the system is returned unchanged.
 
     Raises:
-        TTKitError: not a list of numbers, no such card, or cards that are not cabled into a
-            rectangle.
+        TTKitError: `visible` is not a list of numbers, names a card that does not exist, or names
+            cards that are not cabled into a rectangle.
 
     Example:
         >>> visible_part(SYSTEMS["t3000"], "0,1").ids
@@ -177,8 +178,8 @@ def visible_part(system: System, visible: str) -> System:
             f"{outside_fabric(min(wanted))}: these cards are not cabled together into a rectangle",
             "cards that are neighbours",
         )
-    # Where the cards are two-chip cards in a single column, the real library puts their PCIe side
-    # first.
+    # If the cards have two chips each and form a single column, the real library puts the chips
+    # with the PCIe connector first.
     if part[0][0] != wanted[0] and right - left == 2:
         part = [row[::-1] for row in part]
     (height, width), (rows, columns) = system.shape, system.wraps

@@ -1,6 +1,7 @@
 """Planning: which layouts fit a machine, what each of them sends, and how fast it trains.
 
-Nothing is allocated. Read `dry_run` (a model's own code on a mesh without values), `costs` (what
-its tape gives for a layout: traffic, memory, time), then `places` and `search`, and for the results
-`report` and `launching`. `inference` has the cost of inference.
+Planning allocates no tensors. Read the modules in this order: `passes` (it runs a model's own code
+on a mesh without values), `dry_run` (what a chip does in a step, from these runs), `costs`
+(traffic, memory and time of a layout), `places` and `search`, then `report` and `launching` for the
+results. `inference` has the cost of inference.
 """

@@ -61,7 +61,7 @@ OPTIONS = (
 
 
 def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """List every layout of a model on a machine, the fastest first; open nothing."""
+    """List every layout of a model on a machine, the fastest first; open no device."""
     text = "a configuration with the model, such as configs/models/llama8b.yaml"
     parser.add_argument("--model", required=True, metavar="FILE", help=text)
     add_options(parser, OPTIONS)
@@ -84,6 +84,6 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
         print(found.explain(chosen) if chosen else found)
     if folder:
         print(found.write(folder, chosen))
-    # Without this, the garbage collection at exit would go through all that the dry runs keep.
+    # Without this, the garbage collection at exit would visit all objects that the dry runs keep.
     gc.freeze()
     return 0

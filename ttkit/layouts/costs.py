@@ -1,5 +1,5 @@
-"""What a layout takes of each chip in a training step: the bytes that it sends, by collective and
-link; the memory, by kind, at its highest; the modelled time."""
+"""The cost of a layout for a chip in a training step: the bytes sent, by collective and kind of
+link, the peak memory, by kind, and the modelled time."""
 
 import functools
 import math
@@ -12,8 +12,8 @@ import numpy as np
 from ttkit.hardware.chips import ELEMENT_BYTES, Chip
 from ttkit.hardware.roofline import default_fidelity, dram_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
-from ttkit.layouts.passes import Sends, is_repeated
 from ttkit.layouts.places import Machine, Place
+from ttkit.layouts.recording import Sends, is_repeated
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import cost, hop_time_s
 from ttkit.plans.pipelines import schedule_of
@@ -22,22 +22,23 @@ from ttkit.train.config.layout import TILE, Layout, in_tiles
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 
-# A collective is named after the phase of the step in which it runs.
+# The name of a collective contains the phase of the step in which the collective runs.
 PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean": "loss"}
-# Along the DP and CP axes a collective is named after what it sends, whatever the phase.
+# Along the DP and CP axes, the names of these collectives contain what they send instead.
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-# For shards of half of this many bytes or more, the modelled time of a plan is linear in the
-# bytes, on any mesh.
+# On any mesh, the modelled time of a plan is linear in the bytes of a shard, if the shard has at
+# least half of this many bytes.
 LARGE = 1 << 23
-# These run as rings on a torus, where the trainer opens FABRIC_1D_RING, and as lines elsewhere.
+# These collectives run as rings on a torus, where the trainer opens FABRIC_1D_RING, and as lines on
+# other machines.
 WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
 @functools.cache
 def parameters_of(config: TransformerConfig) -> int:
-    """Return how many numbers a model learns."""
+    """Return the number of a model's parameters."""
     parameters = create_model(config, Layout()).parameters().values()
     return sum(math.prod(parameter.global_shape) for parameter in parameters)
 
@@ -47,14 +48,14 @@ class Traffic(NamedTuple):
 
     Attributes:
         what: their purpose, such as "DDP gradients".
-        times: how often a step calls them.
+        times: the number of calls in a step.
         collective: the name in `ttkit.plans`.
-        nbytes: the size of each chip's shard; of "hosts" traffic, all parameters of a host.
+        nbytes: the bytes of each chip's shard; for "hosts" traffic, of all parameters of a host.
         axis: the mesh axis; None between stages and between hosts.
         topology: the chips; None between hosts.
-        bytes_sent: the bytes that the busiest chip sends in a step, or a host in "hosts" traffic.
-        time_s: the modelled seconds of all of them in a step.
-        once: how many of these calls follow the last micro-batch.
+        bytes_sent: the bytes that the busiest chip, or for "hosts" traffic a host, sends in a step.
+        time_s: the modelled seconds of all calls in a step.
+        once: the number of these calls that follow the last micro-batch.
     """
 
     what: str
@@ -74,7 +75,7 @@ class Traffic(NamedTuple):
 
     @property
     def plan(self) -> Plan:
-        """The plan of one such collective along a mesh axis; other traffic has none."""
+        """The plan of one of these collectives; only traffic along a mesh axis has a plan."""
         assert self.topology is not None and self.axis is not None
         return plan_of(self.collective, self.topology, self.axis, self.nbytes)
 
@@ -90,10 +91,10 @@ def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan
 
 @functools.lru_cache(maxsize=65536)
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
-    """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective,
-    while all chips send.
+    """Return the bytes that the busiest chip sends in one collective, and its modelled seconds.
 
-    Both are linear in the size of large shards that the axis divides, so two plans serve these."""
+    All chips send at the same time. For large shards that the axis divides evenly, both values are
+    linear in the size of a shard, so two plans are enough for all such shards."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
         return max(plan.bytes_sent.values()), cost(plan).time_s
@@ -105,8 +106,8 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
 
 @functools.lru_cache(maxsize=4096)
 def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
-    """Return how often each kind of collective is called: its purpose, its name, the strategy of
-    its axis, the bytes of a shard.
+    """Return {kind: number of calls} of collectives. A kind is a purpose, a name, the strategy of
+    the axis, and the bytes of a shard.
     """
     found: Counter[tuple[str, str, str, int]] = Counter()
     for part, collective, axis, nbytes in sends:
@@ -122,7 +123,7 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
     """Return the collectives of a step on the mesh of a stage.
 
     Args:
-        axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1.
+        axes: the mesh axis of each strategy ("dp", "cp", "tp") whose size is above 1.
     """
     step, after = one_pass(stage), update(stage)
     of_a_pass = _counted(step.sends, stage.others).items()
@@ -149,7 +150,9 @@ def traffic_between_meshes(
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
         rows = job.rows(layout) * in_tiles(length)
         messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, 0, rows)]
-        if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
+        # The first and the last stage send each other their gradients of a tied embedding table at
+        # the same time.
+        if job.config.is_tied:
             rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
             shared = layout.zero_dim((1, 1, rows, width)) is not None
             messages.append(("PP gradients", 1, 1, rows // (layout.zero_shards if shared else 1)))
@@ -157,7 +160,7 @@ def traffic_between_meshes(
         where = None if place.stages > 1 else there
         for what, times, after, rows in messages:
             nbytes = rows * width * size
-            # The fabric forwards packets as they arrive, so more hops add next to no time.
+            # The fabric forwards packets as they arrive, so more hops add almost no time.
             each = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
             if place.stages > 1:
                 each = max(each, chips * nbytes / rate)
@@ -166,7 +169,9 @@ def traffic_between_meshes(
     if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
         sends = [("hosts gradients", "all_reduce", 2)]
-        if layout.zero:  # Each parameter's mean goes to one rank, which sends the weights to all.
+        # With ZeRO, the mean gradient of a parameter goes to one rank, which updates the parameter
+        # and sends it to all ranks.
+        if layout.zero:
             sends = [("hosts gradients", "reduce", 1), ("hosts weights", "broadcast", 1)]
         for what, name, times in sends:
             sent = times * (n - 1) * nbytes // n
@@ -178,9 +183,10 @@ class Memory(NamedTuple):
     """The peak memory of a chip in bytes, in a step after the first.
 
     Attributes:
-        weights, gradients, optimizer: what a chip has of them at the end of a step.
-        activations: kept by forward for backward, as far as they raise the peak above the state.
-        buffers: masks, angles, and what single operations need.
+        weights, gradients, optimizer: the bytes of these on a chip at the end of a step.
+        activations: the bytes that forward keeps for backward, as far as they raise the peak above
+            the sum of the three.
+        buffers: the rest of the peak: masks, rotary angles, and buffers of single operations.
     """
 
     weights: int
@@ -199,13 +205,13 @@ class Memory(NamedTuple):
 def moments(
     schedule: str, stages: int, micro_batches: int, chunks: int = 1
 ) -> tuple[tuple[Moment, ...], ...]:
-    """Return the backwards of each stage at which it may hold most.
+    """Return for each stage the backwards at which its memory may be at its peak.
 
     Example:
         >>> moments("1f1b", 2, 8)[1]
         (Moment(chunk=0, kept=(1,), done=(True,)),)
     """
-    # These schedules repeat their rounds, so a few rounds, made faster, have all moments.
+    # These schedules repeat their rounds, so a few rounds have all moments and are faster to build.
     if schedule in ("1f1b", "interleaved") and micro_batches % stages == 0:
         micro_batches = min(micro_batches, 3 * stages)
     return tuple(
@@ -217,8 +223,8 @@ def moments(
 def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
     """Return the backwards of a stage that may need the most memory.
 
-    One is left out if a later one of the same chunk keeps at least as many micro-batches of every
-    chunk: the later one has at least the same gradients.
+    A backward is left out if a later one of the same chunk keeps at least as many micro-batches of
+    every chunk, because the later one also has at least the same gradients.
     """
     kept, done = [0] * chunks, [False] * chunks
     found: list[Moment] = []
@@ -248,13 +254,13 @@ def stages(job: Job, layout: Layout) -> list[Stage]:
 
 
 class Passing(NamedTuple):
-    """What forward and backward of a micro-batch through one chunk take, in bytes.
+    """The bytes for the forward and backward of a micro-batch through one chunk.
 
     Attributes:
-        state: weights, gradients if there are any before, and the constants.
-        kept: what a forward keeps for backward.
-        beside: the peak of all else.
-        constants: masks, angles, numbers.
+        state: the bytes of weights, constants, and gradients that earlier micro-batches have left.
+        kept: the bytes that a forward keeps for backward.
+        beside: the peak of all other bytes.
+        constants: the bytes of masks, rotary angles and the numbers of tokens.
     """
 
     state: int
@@ -264,7 +270,7 @@ class Passing(NamedTuple):
 
 
 def _passing(stage: Stage, has_grads: bool) -> Passing:
-    """Return what a chunk takes.
+    """Return the bytes that a chunk needs.
 
     Args:
         stage: the chunk.
@@ -280,12 +286,12 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
     constants = step.constants + others * (block - weights - gradients)
     if not has_grads:
         block -= gradients
-    # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
-    # its backward, and `block` is what it keeps from step to step.
+    # These are bytes of one block: `one_kept` is what its forward keeps for backward, `left` is
+    # what remains after its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept + at["embedding backward"] - at["block backward"]
-    # During the block's backward each other block holds `one_kept` if this is the last
-    # one, `left` if it is the first one.
+    # The block that was run stands for all blocks. During its backward, each other block holds
+    # `one_kept` if it stands for the last block, and `left` if it stands for the first block.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
     most = (in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["embedding"] + others * one_kept
@@ -313,13 +319,14 @@ def memory_of(stage: Stage) -> Memory:
 
 # ---------------------------------------------------------------- time
 class Times(NamedTuple):
-    """Modelled seconds of the parts of a step, which run one after the other.
+    """The modelled seconds of the parts of a step, which run one after the other.
 
     Attributes:
         compute: the operations of all micro-batches on a chip.
-        communication: all of it, or with overlap what cannot be hidden.
-        hidden: communication that overlap with compute hides, or would hide; not in the total.
-        bubble: the wait of the stages of a pipeline.
+        communication: all communication, or with overlap the part that cannot be hidden.
+        hidden: the communication that overlap with compute hides, or would hide if it were on; it
+            is not added to the total.
+        bubble: the time in which a stage of a pipeline waits.
         optimizer: the reads and writes of weights, gradients and optimizer state.
     """
 
@@ -331,7 +338,7 @@ class Times(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The seconds of a step, without hidden communication."""
+        """The seconds of a step: the sum of all parts but `hidden`."""
         return self.compute + self.communication + self.bubble + self.optimizer
 
 
@@ -352,7 +359,7 @@ def flops(stage: Stage) -> int:
 
 @functools.cache
 def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
-    """Return the part of a step in which stages wait, for a backward twice as long as a forward.
+    """Return the fraction of a step in which stages wait; backward takes twice as long as forward.
 
     Example:
         >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
@@ -371,10 +378,10 @@ def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], over
     """Return the modelled time of a step whose slowest stage is this one.
 
     Args:
-        talk: its collectives.
-        overlap: overlap communication with compute: gradients with the last backward, and the
-            all-gathers of weights with the first forward. Under ZeRO-3 they overlap with all
-            operations, since each micro-batch gathers the weights again.
+        talk: the collectives of the stage.
+        overlap: whether communication overlaps with compute: gradients with the last backward, and
+            weights with the first forward. Under ZeRO-3, weights overlap with all operations, since
+            each micro-batch gathers them again.
     """
     layout = stage.layout
     forward, backward = compute_s(stage, chip)
@@ -387,7 +394,8 @@ def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], over
             hidden += min(sum(each.time_s for each in talk if each.what == what), room)
     hidden = min(hidden, compute)
     exposed = sent - hidden if overlap else sent
-    # A stage waits for what other stages do in each micro-batch, not for what follows the last one.
+    # A stage waits for the work of other stages on each micro-batch. It does not wait for their
+    # work after the last micro-batch.
     waits = compute + sum((1 - each.once / each.times) * each.time_s for each in talk)
     fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
     bubble = waits * fraction / (1 - fraction)

@@ -1,5 +1,5 @@
-"""A chip's part of a training step, read from dry runs: the passes through the blocks of a stage,
-and what follows the last backward."""
+"""The work of a chip in a training step, read from dry runs: the passes through the blocks of a
+stage, and what follows the last backward."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ttkit.layouts.passes import (
-    Ends,
-    Pass,
-    Recording,
-    Sends,
-    dry_run,
-    give_grads,
-    is_on,
-    model_of,
-    part_of,
-    pass_of,
-)
+from ttkit.layouts.passes import Pass, give_grads, model_of, part_of, pass_of
+from ttkit.layouts.recording import Ends, Recording, Sends, dry_run, is_on
 from ttkit.sim.tape import stored_bytes
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
@@ -31,12 +21,12 @@ from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
 
 class ParameterBytes(NamedTuple):
-    """What a parameter takes of a chip.
+    """The bytes that a parameter needs on a chip.
 
     Attributes:
-        part: the part of a step that uses it first.
-        weights, gradients, optimizer: bytes.
-        size: the elements of its shard, in whole tiles.
+        part: the part of a step that uses the parameter first.
+        weights, gradients, optimizer: the bytes of its weight, gradient and optimizer state.
+        size: the number of elements of its shard, padded to whole tiles.
     """
 
     part: str
@@ -47,14 +37,14 @@ class ParameterBytes(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What follows the last backward, of a block and the ends: averaged gradients, optimizer.
+    """The work after the last backward: the mean of the gradients, and the optimizer.
 
     Attributes:
         sends: the collectives.
-        held: what each parameter takes.
-        most: the peak of the bytes in use beside that.
-        others: blocks that are not run.
-        hosts: ranks that share the optimizer's state.
+        held: the bytes of each parameter, of the blocks that were run and of the model's ends.
+        most: the peak of the bytes in use beside those of `held`.
+        others: the number of blocks that are not run, because they are like the one that is run.
+        hosts: the number of ranks that share the optimizer's state.
     """
 
     sends: Sends
@@ -65,12 +55,12 @@ class Update(NamedTuple):
 
     @property
     def of_blocks(self) -> list[ParameterBytes]:
-        """The part of `held` that blocks take."""
+        """The entries of `held` for the parameters of blocks."""
         return [each for each in self.held if each.part == "block"]
 
     @property
     def of_all(self) -> tuple[int, int, int]:
-        """Bytes of weights, gradients and a rank's optimizer, of all blocks and of the ends."""
+        """The bytes of weights, gradients and a rank's optimizer state, for all blocks and ends."""
         every = zip(*self.held, *self.others * self.of_blocks)
         _, weights, gradients, optimizer, sizes = every
         most, size = largest_share(sizes, self.hosts)
@@ -79,7 +69,7 @@ class Update(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def largest_share(sizes: tuple[int, ...], hosts: int) -> tuple[int, int]:
-    """Return the most that one rank updates of these sizes, and the sum of the sizes."""
+    """Return the sum of the sizes that the busiest rank updates, and the sum of all sizes."""
     held = Counter[int]()
     for rank, size in zip(owners(sizes, hosts), sizes):
         held[rank] += size
@@ -95,10 +85,10 @@ def _steps(
     optimizer: tuple,
     bucket_mb: float,
 ) -> tuple[Recording, list[ParameterBytes]]:
-    """Run what follows the last backward, of a step after the first.
+    """Run what follows the last backward, and record it for a step after the first.
 
     Returns:
-        What it did, and what each parameter takes.
+        The recording, and the bytes of each parameter.
     """
     given = {"optimizer": dict(optimizer)} if optimizer else {}
     training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
@@ -115,15 +105,15 @@ def _steps(
         average = functools.partial(average_gradients, bucket_mb=bucket_mb)
         steps: list[tuple[str, Callable, list]] = [
             ("gradients", average, [("block", parameters)] if bucket_mb else groups[::-1]),
-            # Any norm exceeds 0, so this always clips.
+            # Every norm is above 0, so the gradients are always clipped.
             ("norm", lambda group: clip_grad_norm(group, 0.0), groups if clips else []),
             ("optimizer", optimize, groups),
         ]
-        for _ in range(2):  # The first step makes the optimizer's state.
+        for _ in range(2):  # The first step creates the optimizer's state; the second is recorded.
             give_grads(parameters, run)
             first = len(run.calls.events)
             for name, do, pairs in steps:
-                # The block comes last.
+                # The parameters of the block come last.
                 for part, group in sorted(pairs, key=lambda pair: pair[0] == "block"):
                     run.begin(f"{part} {name}")
                     do(group)
@@ -149,10 +139,10 @@ def update_of(
 
     Args:
         clips: whether gradients are clipped.
-        how: the keys and values of the optimizer's settings, and up to how many MB of gradients
-            are averaged together.
+        how: the keys and values of the optimizer's settings, and `Job.bucket_mb`.
     """
-    both = ends if clips or how[-1] else (True, True)  # One run serves all stages.
+    # Without clipping and buckets, one run with both ends is enough for all stages.
+    both = ends if clips or how[-1] else (True, True)
     run, held = _steps(config, layout, both, clips, *how)
     runs = is_on(layout, ends)
     calls, sends, in_use = run.share(runs)
@@ -163,14 +153,14 @@ def update_of(
 
 # ---------------------------------------------------------------- a chip's part of a step
 class Job(NamedTuple):
-    """What is trained, whatever its layout.
+    """The training that is planned, without its layout.
 
     Attributes:
         config: the model.
-        batch: sequences of a step, of all replicas together.
-        sequence: tokens of each.
+        batch: the number of sequences in a step, in all replicas together.
+        sequence: the number of tokens in a sequence.
         training: the optimizer, and whether gradients are clipped.
-        bucket_mb: gradients are averaged together up to this many MB.
+        bucket_mb: the most MB of gradients that are averaged together; 0 averages each alone.
     """
 
     config: TransformerConfig
@@ -180,17 +170,18 @@ class Job(NamedTuple):
     bucket_mb: float = 0
 
     def rows(self, layout: Layout) -> int:
-        """Sequences of a micro-batch in each replica."""
+        """Return the number of sequences of a micro-batch in each replica."""
         return self.batch // (layout.dp * layout.micro_batches)
 
 
 class Moment(NamedTuple):
-    """A backward of a stage, before it begins.
+    """The state of a stage just before a backward.
 
     Attributes:
-        chunk: its chunk.
-        kept: of how many micro-batches each chunk keeps activations, this one's included.
-        done: whether each chunk has gradients of an earlier micro-batch.
+        chunk: the chunk of that backward.
+        kept: for each chunk, the number of micro-batches whose activations it keeps, including
+            that of the backward.
+        done: for each chunk, whether it has gradients of an earlier micro-batch.
     """
 
     chunk: int
@@ -199,8 +190,8 @@ class Moment(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A stage of a layout of the job: its ends, its blocks, and when it may hold most; or one of
-    its chunks."""
+    """A pipeline stage, or one of its chunks: which ends of the model it has, the number of its
+    blocks, and the moments at which its memory may be at its peak."""
 
     job: Job
     layout: Layout
@@ -210,12 +201,16 @@ class Stage(NamedTuple):
 
     @property
     def others(self) -> int:
-        """Blocks that are not run."""
+        """The number of blocks that are not run: the dry run has one block."""
         return self.blocks - 1
 
     @property
     def chunks(self) -> list[Stage]:
-        """Its chunks: the first stage's first begins the model; the last stage's last ends it."""
+        """The chunks of the stage.
+
+        The first chunk of the first stage begins the model. The last chunk of the last stage ends
+        it.
+        """
         many = len(self.moments[0].kept)
         return [
             Stage(
@@ -228,12 +223,12 @@ class Stage(NamedTuple):
         ]
 
 
-# The calls of a chip do not depend on these.
+# The calls of a chip do not depend on these settings, so all dry runs use the same values.
 ONE_STAGE: dict[str, Any] = {"pp": 1, "schedule": "1f1b", "chunks": 1, "blocks": (), "hosts": 1}
 
 
 def one_pass(stage: Stage) -> Pass:
-    """Return forward and backward of a micro-batch through one block of a stage."""
+    """Return the forward and backward of a micro-batch through one block of a stage."""
     job, layout, *_ = stage
     config = _plain(job.config, 1, job.sequence, all(stage.ends))
     return pass_of(config, _for_pass(layout), stage.ends, job.rows(layout))
@@ -241,7 +236,7 @@ def one_pass(stage: Stage) -> Pass:
 
 @functools.lru_cache(maxsize=4096)
 def _for_pass(layout: Layout) -> Layout:
-    """Return a layout without what does not change a pass."""
+    """Return a layout with fixed values for settings that do not change a pass."""
     zero = layout.zero
     return replace(
         layout,
@@ -253,7 +248,7 @@ def _for_pass(layout: Layout) -> Layout:
 
 
 def update(stage: Stage) -> Update:
-    """Return what follows the last backward of a step; buckets need all blocks."""
+    """Return what follows the last backward of a step; with buckets, all blocks are run."""
     job, layout, *_ = stage
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer, clips = tuple((training.optimizer or {}).items()), training.use_clip_grad_norm
@@ -265,7 +260,7 @@ def update(stage: Stage) -> Update:
 
 @functools.lru_cache(maxsize=4096)
 def _for_update(layout: Layout) -> Layout:
-    """Return a layout without what does not change an update."""
+    """Return a layout with fixed values for settings that do not change an update."""
     return replace(
         layout,
         dp=layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2),
@@ -281,10 +276,10 @@ def _for_update(layout: Layout) -> Layout:
 def _plain(
     config: TransformerConfig, blocks: int, sequence: int, is_tied: bool
 ) -> TransformerConfig:
-    """Return the configuration without what does not change a chip's share of a step.
+    """Return a configuration with fixed values for settings that do not change a chip's work.
 
     Args:
-        is_tied: whether it matters that weights are tied.
+        is_tied: whether to keep the setting that ties weights; otherwise it is turned off.
     """
     few = replace(config, experimental=None, runner_type="default")
     few = few if is_tied else replace(few, weight_tying="disabled")

@@ -1,11 +1,11 @@
-"""The cost of inference: memory of a chip, a decode step, the time to the first token. All of it is
-modelled; nothing is opened or allocated.
+"""The cost of inference: the memory of a chip, the time of a decode step, and the time to the first
+token. All figures are modelled; no device is opened and no memory is allocated.
 
-A decode step gives one token to each sequence. It reads every weight and the cache from DRAM,
-all-reduces twice in a layer, and each layer takes a time of its own for its many small
-operations. A prefill reads the weights once, too, and computes matmuls for a whole prompt. The
+A decode step gives one token to each sequence. It reads the weights and the cache from DRAM, does
+two all-reduces in each layer, and each layer adds a fixed time, `LAYER_S`, for its many small
+operations. A prefill also reads the weights once, and computes matmuls for a whole prompt. The
 parts run one after the other, but in a decode step matmuls overlap with the reads of weights.
-`docs/published.md` compares with published figures."""
+`docs/published.md` compares these figures with published ones."""
 
 import functools
 from collections.abc import Iterator
@@ -27,9 +27,11 @@ from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.train.model.modules import tiled
 from ttkit.words import short
 
-# Block floats have a size only for a tile of 1024 elements, so an element takes no whole bytes.
+# `TILE_BYTES` has the sizes of block floats for a tile of 1024 elements. The bytes of one element
+# are therefore not a whole number.
 BYTES = ELEMENT_BYTES | {name: nbytes / 1024 for name, nbytes in TILE_BYTES.items()}
-# The inner keys are words in the names of weights; "" is the type of all others and of the cache.
+# The inner keys are words in the names of weights; the key "" gives the type of all other weights
+# and of the cache.
 WEIGHTS = {
     "bfloat16": {"": "bfloat16"},
     "bfloat8_b": {"norm": "bfloat16", "table": "bfloat16", "": "bfloat8_b"},
@@ -38,11 +40,12 @@ WEIGHTS = {
 # models/tt_transformers (PERF.md).
 WEIGHTS["mixed"] = WEIGHTS["bfloat8_b"] | {"gate": "bfloat4_b", "up": "bfloat4_b"}
 WEIGHTS["accuracy"] = WEIGHTS["bfloat8_b"] | {"attention": "bfloat16"}
-# These are `ccl_dtype` and the links of a reduce-scatter in tt-metal,
+# `SENT` is `ccl_dtype`, and `LINKS` is the number of links of a reduce-scatter, in tt-metal,
 # models/tt_transformers/tt/model_config.py.
 SENT, LINKS = "bfloat8_b", 1
 FIDELITY = "HiFi2"
-# These figures alone are fitted: they make the model reproduce the rows that they name.
+# Only these two figures are fitted. Each makes the model reproduce the published speed that its
+# source names.
 LAYER_S = {
     "WORMHOLE_B0": Fact(400e-6, "s", "fitted on Llama-3.1-8B, n150, 26.0 tokens/s/user"),
     "BLACKHOLE": Fact(493e-6, "s", "fitted on Llama-3.1-8B, p150, 33.1 tokens/s/user"),
@@ -54,7 +57,7 @@ class InferencePlan:
     """The cost of inference with a KV cache on the first chips of a machine.
 
     Args:
-        layout: of which dp, tp and precision (of activations) count.
+        layout: only its dp, tp and precision matter; precision is the type of activations.
         batch: sequences in all, divided over the dp replicas.
         context: positions of each sequence in the cache.
         prompt: tokens of a sequence that a prefill reads.
@@ -92,7 +95,7 @@ class InferencePlan:
 
     @property
     def name(self) -> str:
-        """The replicas and the chips of each."""
+        """The number of replicas and the chips of each replica, such as "DP2 TP4"."""
         return f"DP{self.layout.dp} TP{self.layout.tp}"
 
     # ------------------------------------------------------------ memory
@@ -106,8 +109,8 @@ class InferencePlan:
 
     @functools.cached_property
     def memory(self) -> dict[str, int]:
-        """Bytes on each chip: weights, KV cache, and buffers: what a block keeps at once in a
-        prefill, and the logits (an estimate)."""
+        """Bytes of weights, KV cache and buffers on each chip. The buffers are an estimate: what a
+        block keeps at once in a prefill, and the logits."""
         config, heads, each = self.config, self.config.num_heads, self.batch // self.layout.dp
         groups = config.num_groups if config.model_type == "llama" else heads
         kept = tiled((groups // self.layout.tp, self.context, config.embedding_dim // heads))
@@ -134,11 +137,12 @@ class InferencePlan:
         return [("blocks", reduced, blocks), ("head", 1, head)]
 
     def _times(self, rows: int, busy: float = 1, more: float = 0) -> dict[str, float]:
-        """Return the seconds of a pass over `rows` rows, whose matmuls keep a share of the cores
-        busy, and of `more` flops."""
+        """Return the seconds of each part of a pass over `rows` rows. Its matmuls with weights keep
+        the share `busy` of the cores busy. The pass does `more` other flops."""
         chip, read, blocks = self.system.chip, 0, 0
         for name, elements, nbytes in self._weights():
-            # A pass reads few rows of an embedding, but all of a tied one, which is also the head.
+            # A pass reads only a few rows of an embedding table. It reads all rows of a tied table,
+            # which is also the head.
             looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0
@@ -185,13 +189,14 @@ class InferencePlan:
 
     @property
     def warning(self) -> str:
-        """What to know of the mesh before it is opened, or ""."""
+        """Why collectives may hang on this mesh, or "" where they do not."""
         return transposed_warning(self.system.shape, self.topology.shape)
 
 
 # ---------------------------------------------------------------- every split of a machine
 class Serving(Choices):
-    """Layouts for prefill and decode; prints as a table, sorted by tokens a second."""
+    """The layouts for prefill and decode of a model on a machine. They print as a table, with the
+    most tokens per second first."""
 
     def __init__(self, config: TransformerConfig, machine: Machine, batch: int, context: int):
         self.machine, self.batch = machine, batch
@@ -217,7 +222,7 @@ class Serving(Choices):
         self.fitting.sort(key=lambda plan: -plan.tokens_per_s)
 
     def cure(self, least: Candidate) -> str:
-        """Return what would need less memory, such as the cache of a shorter sequence."""
+        """Return what to try: a shorter sequence if the weights fit, else more DRAM."""
         fits = least.memory.weights < self.machine.room
         return "a shorter sequence" if fits else "a system with more DRAM"
 

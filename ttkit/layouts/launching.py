@@ -1,5 +1,5 @@
 """The files that run a layout: the training configuration and, where several processes share the
-work, the hosts and which process has which chips."""
+work, the list of hosts and the chips of each process."""
 
 import itertools
 import os
@@ -47,7 +47,8 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
         multihost = MultihostConfig(True, layout.pp * place.replicas, "mpi", stages)
     elif place.replicas > 1:
         distributed = Distributed(True, HOSTS, place.replicas)
-    # The values are checked when they arrive, so mypy need not know that they are literals.
+    # Some arguments are plain strings or numbers where the settings classes declare literals. mypy
+    # may ignore this, because the classes check the values at run time.
     return Settings(
         DeviceConfig(
             place.shape,
@@ -59,7 +60,8 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
         replace(
             job.training,
             batch_size=job.batch,
-            tokenizer_type="bpe" if job.config.vocab_size >= 256 else "char",  # BPE has 256 ids.
+            # A BPE vocabulary has at least 256 ids, one for each byte.
+            tokenizer_type="bpe" if job.config.vocab_size >= 256 else "char",
             gradient_accumulation_steps=layout.micro_batches,
             precision=layout.precision,  # type: ignore[arg-type]
         ),
@@ -78,8 +80,9 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
 
 
 def cards_of_stages(system: System, shape: tuple[int, int], count: int) -> list[list[int]]:
-    """Return the cards of each of `count` stages with meshes of a shape, neighbours in turn; none
-    where a card would be shared.
+    """Return the cards of each of `count` stages whose meshes have this shape. Each stage is a
+    neighbour of the next. The list is empty if the meshes do not fit on the system, or if a mesh
+    would have only some of a card's chips.
 
     Example:
         >>> from ttkit.hardware import SYSTEMS
@@ -98,7 +101,8 @@ def cards_of_stages(system: System, shape: tuple[int, int], count: int) -> list[
 
 
 def _rectangles(system: System, height: int, width: int) -> Iterator[set[int]]:
-    """Yield the chips of each rectangle of a system's grid, back and forth over its rows."""
+    """Yield the chips of each rectangle of this size in a system's grid. Every second row of
+    rectangles goes from right to left, so that each rectangle lies beside the next."""
     rows, columns = system.shape
     for number, top in enumerate(range(0, rows - height + 1, height)):
         lefts = list(range(0, columns - width + 1, width))
@@ -107,15 +111,15 @@ def _rectangles(system: System, height: int, width: int) -> Iterator[set[int]]:
 
 
 def launch_files(machine: Machine, place: Place, pp: int) -> dict[str, str]:
-    """Return the text of each file beside the training configuration; none for one process.
+    """Return {name: text} of the files beside the training configuration; {} for one process.
 
-    The ranks of a pipeline follow each other, and those of a host too. Without bindings, as where
-    stages would share a card, each process of the simulator has a machine of its own.
+    The ranks of one pipeline have consecutive numbers, and so have the ranks of one host. There are
+    no bindings where stages would share a card; each process then simulates a machine of its own.
 
     Args:
-        machine: the hosts.
-        place: where the layout lies on them.
-        pp: the stages of the pipeline.
+        machine: the hosts, and the system of each.
+        place: where the layout lies on the hosts.
+        pp: the number of stages of the pipeline.
     """
     hosts, on_a_host = place.replicas * place.stages, pp // place.stages
     if hosts * on_a_host == 1:
@@ -159,7 +163,7 @@ def write_run(folder: AnyPath, files: dict[str, str]) -> str:
     """Write the files of a run into a folder, and return the commands that run it.
 
     Raises:
-        TTKitError: the folder has some of them already, or they cannot be written.
+        TTKitError: the folder already has one of the files, or a file cannot be written.
     """
     path, asked = Path(folder), f"write a run to {os.fspath(folder)!r}"
     there = [name for name in files if (path / name).exists()]

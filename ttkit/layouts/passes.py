@@ -1,22 +1,31 @@
-"""A model's own code, run on a mesh without values: a micro-batch forward and backward. What it
-held, sent and multiplied is read from the tape.
+"""Dry runs of one micro-batch: a model's own code runs forward and backward on a mesh without
+values. The tape records the bytes that it holds and sends, and the flops that it does.
 
-One block of a model is run. It stands for all of them: for the last one, in whose backward all
-others keep activations, and for the first one, in whose backward all others have gradients."""
+Only one block of a model is run, and its figures are used for all blocks. Memory may be highest in
+the backward of the last block, while all other blocks still keep activations, or in the backward
+of the first block, when all other blocks have gradients. The figures of the one block serve for
+both cases."""
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit import backend, ttnn
-from ttkit.errors import fail
-from ttkit.sim.mesh.opening import without_values
+from ttkit.layouts.recording import (
+    INPUT,
+    LATER,
+    OUTPUT,
+    DryRun,
+    Ends,
+    Recording,
+    Sends,
+    dry_run,
+    is_on,
+    is_repeated,
+)
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.work import work_of
 from ttkit.sim.tape import DescribedTensor, Event, TapeWithoutValues, stored_bytes
@@ -26,130 +35,6 @@ from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import HEAD, Parameter
 from ttkit.train.parallel.distributed import mean_over_replicas
-
-# A tensor counts under the part that makes it. Only these have owners of their own: the block's
-# input, its output, and a gradient of earlier micro-batches with what is added to it.
-INPUT, OUTPUT, LATER = "block input", "head input", " later"
-# The two values say whether a stage has the embedding, and whether it has the head.
-Ends = tuple[bool, bool]
-# An entry is a collective: the part of the step, its name, its axis's strategy, bytes of a shard.
-Sends = tuple[tuple[str, str, str, int], ...]
-
-
-def is_repeated(part: str) -> bool:
-    """Return whether a part runs once in each block, so that its collectives count for each."""
-    return part.startswith("block")
-
-
-def is_on(layout: Layout, ends: Ends) -> Callable[[str], bool]:
-    """Return a test of parts: a stage with those ends runs it, or has what it makes in memory."""
-    embeds, has_head = ends
-    # A part's name begins with a key: "stage" is of stages without the head, "numbers" of tokens.
-    on = {"embedding": embeds, "block": True, "head": has_head, "stage": not has_head}
-    on["numbers"] = has_head or (embeds and layout.tp > 1)
-    without: tuple[str, ...] = (LATER, "scale") if layout.micro_batches == 1 else ()
-    without += ("mean",) if layout.dp == layout.cp == 1 else ()
-    return functools.cache(
-        lambda part: on.get(part.split()[0], False) and not part.endswith(without)
-    )
-
-
-@dataclass
-class DryRun:
-    """A layout on a mesh without values, while its tape records.
-
-    Attributes:
-        layout: the layout, placed on the mesh.
-        at: where each part of the step began: the number of calls before, and bytes by owner.
-        edge: bytes of the block's output.
-    """
-
-    layout: Layout
-    calls: TapeWithoutValues
-    at: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
-    edge: int = 0
-
-    def begin(self, part: str) -> None:
-        """Name the part of a step that follows; `at` keeps where it began first."""
-        if part in ("head", "block backward") and part not in self.at:
-            # A stage without the head keeps its output, then the gradient that it is given, too.
-            self.calls.mesh.used["stage"] += self.edge
-        self.at.setdefault(part, (len(self.calls.events), [*self.calls.mesh.used.values()]))
-        self.calls.part = self.calls.mesh.owner = part
-
-    def new(self, shape: Iterable[int]) -> Value:
-        """Return a tensor of the layout's type on the mesh."""
-        return ttnn.empty(
-            list(shape), dtype=self.layout.dtype, layout=ttnn.TILE_LAYOUT, device=self.layout.device
-        )
-
-    def tokens(self, rows: int, length: int) -> Value:
-        """Return tokens as each chip has them."""
-        return ttnn.empty(
-            [rows, 1, 1, length],
-            dtype=ttnn.uint32,
-            layout=ttnn.ROW_MAJOR_LAYOUT,
-            device=self.layout.device,
-        )
-
-
-class Recording:
-    """What a dry run did.
-
-    Args:
-        first: the number of its first call that counts.
-
-    Attributes:
-        events, sends: the calls and their collectives.
-        names, parts: the parts of the step; for each call, the number of its part among them.
-        moments: where the parts began.
-        after: for each call, then each moment, how many calls were made by then.
-        held: for each of these, bytes by owner.
-        owners: the owners.
-    """
-
-    def __init__(self, run: DryRun, first: int):
-        strategies = {axis: name for name, axis in run.layout.axes or ()}
-        self.events, self.owners = run.calls.events[first:], list(run.calls.mesh.used)
-        self.sends: Sends = tuple(
-            (event.part, each.collective, strategies[each.axis or 0], each.shard_bytes)
-            for event in self.events
-            for each in event.sent
-        )
-        parts = [event.part for event in self.events]
-        self.names, self.parts = np.unique(parts, return_inverse=True)
-        self.moments, (numbers, held) = list(run.at), zip(*run.at.values())
-        self.after = np.array([*range(1, len(parts) + 1), *(n - first for n in numbers)])
-        # Owners are in the order of their first tensors, so earlier calls know fewer of them.
-        table = itertools.zip_longest(*run.calls.held[first:], *held, fillvalue=0)
-        self.held = np.array(list(table)).T
-
-    def where(self, holds: Callable[[str], bool]) -> np.ndarray:
-        """Return for each call whether `holds` is true of its part."""
-        return np.array(list(map(holds, self.names)))[self.parts]
-
-    def share(self, runs: Callable[[str], bool]) -> tuple[np.ndarray, Sends, np.ndarray]:
-        """Return what a stage does that runs certain parts.
-
-        Returns:
-            Whether it makes each call; its collectives; for each call and moment its bytes, in the
-            first micro-batch and in the others.
-        """
-        mine = list(map(runs, self.owners))
-        first = [own and not owner.endswith(LATER) for own, owner in zip(mine, self.owners)]
-        sends = tuple(send for send in self.sends if runs(send[0]))
-        return self.where(runs), sends, self.held @ np.array([first, mine]).T
-
-
-@contextmanager
-def dry_run(layout: Layout) -> Iterator[DryRun]:
-    """Open a mesh without values for a layout, with a mesh axis for each strategy that is on."""
-    if not backend.is_simulated():
-        rule = "the trainer's calls run on the simulator's mesh without values"
-        fail(f"plan {layout}", rule, "TTKIT_BACKEND=sim for the process that plans")
-    rows, columns = [*(n for n in (layout.dp, layout.cp, layout.tp) if n > 1), 1, 1][:2]
-    with without_values((rows, columns)) as (mesh, calls):
-        yield DryRun(replace(layout, axes=None).on(mesh), calls)
 
 
 def part_of(parameter: str) -> str:
@@ -161,7 +46,7 @@ def part_of(parameter: str) -> str:
 
 
 def _marked(x: Tensor, run: DryRun, part: str) -> Tensor:
-    """Return the same tensor; `part` begins when its gradient is complete."""
+    """Return the same tensor, recorded so that `part` begins once its gradient is complete."""
 
     def backward(grad: Value) -> list[Value]:
         run.begin(part)
@@ -171,7 +56,7 @@ def _marked(x: Tensor, run: DryRun, part: str) -> Tensor:
 
 
 def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
-    """Let the embedding and the one block of a model name the parts of the dry run.
+    """Wrap the embedding and the only block of a model, so that they begin the parts of the step.
 
     Args:
         again: whether backward recomputes the block, and so calls it a second time.
@@ -196,7 +81,7 @@ def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
 
 
 def _pass(model: Transformer, run: DryRun, rows: int) -> None:
-    """Go forward and backward, as `Trainer` and `Stage` do."""
+    """Run one micro-batch forward and backward, as `Trainer` and the pipeline's `Stage` do."""
     layout, config = model.layout, model.config
     length = config.max_sequence_length // layout.cp
     if model.is_first:
@@ -227,7 +112,8 @@ def _pass(model: Transformer, run: DryRun, rows: int) -> None:
 def model_of(
     config: TransformerConfig, run: DryRun, ends: Ends, recompute: bool = False
 ) -> Transformer:
-    """Construct a stage with those ends of the model; `config` has only its blocks."""
+    """Construct the part of a model that a stage with these ends has. The `num_blocks` of `config`
+    are the blocks of the stage."""
     start = 0 if ends[0] else 1
     blocks = range(start, start + config.num_blocks)
     count = blocks.stop + (not ends[1])
@@ -246,18 +132,21 @@ class Pass(NamedTuple):
     """Forward and backward of a micro-batch through one block.
 
     Attributes:
-        in_use: bytes held after each call, without the optimizer's state: in the first micro-batch,
-            before which there are no gradients, and in the others; [2, calls].
-        kept: for each call, whether it comes before the backward of the earlier blocks, whose
-            activations are then in memory.
+        in_use: bytes held after each call, without the optimizer's state, [2, calls]. The first row
+            is for the first micro-batch, before which there are no gradients; the second row is
+            for the other micro-batches.
+        kept: for each call, whether it comes after the forward and before the backward of the
+            earlier blocks, while their activations are in memory.
         back: for each call, whether it may come after the backward of the later blocks.
         at: bytes held where each part began, in the first micro-batch and in the others.
-        constants: bytes of masks, angles and numbers, which are there from the first step on.
+        constants: bytes of attention masks, rotary angles and token ids of the logits, which are in
+            memory from the first step on.
         sends: the collectives.
         repeated, forward: for each call that computes or moves something on a chip, whether it runs
             once in each block, and whether it belongs to forward.
-        flops, moved: the flops of its tiles, and the bytes that it reads and writes in DRAM.
-        multiplied: the flops of its values if it is a matmul, else 0.
+        flops, moved: for the same calls, the flops of their tiles, and the bytes that they read and
+            write in DRAM.
+        multiplied: for the same calls, the flops of the values of a matmul, or 0 for other calls.
     """
 
     in_use: np.ndarray
@@ -274,10 +163,11 @@ class Pass(NamedTuple):
 
 
 def give_grads(parameters: Mapping[str, Parameter], run: DryRun, later: str = "") -> None:
-    """Give parameters gradients as earlier micro-batches leave them.
+    """Give parameters the gradients that earlier micro-batches have left.
 
     Args:
-        later: `LATER`, if what is added to them is noted.
+        later: with `LATER` these gradients, and those added to them, count only from the second
+            micro-batch on; with "" they always count.
     """
     for name, parameter in parameters.items():
         run.calls.mesh.owner = owner = part_of(name) + later
@@ -288,8 +178,11 @@ def give_grads(parameters: Mapping[str, Parameter], run: DryRun, later: str = ""
 
 @dataclass
 class _Earlier:
-    """A gradient of earlier micro-batches. The first micro-batch has none: what is added is then
-    the gradient itself, and stays as long as the sum does in the others.
+    """A gradient that earlier micro-batches have left. Another gradient is added to it.
+
+    The first micro-batch has no such gradient. There the added gradient itself stays in memory, for
+    as long as the sum does in later micro-batches. The bytes of the sum are therefore counted in
+    all micro-batches, and those of the two terms only in the later ones.
     """
 
     grad: Value
@@ -308,11 +201,11 @@ class _Earlier:
 def _run(
     config: TransformerConfig, layout: Layout, ends: Ends, rows: int
 ) -> tuple[Recording, list[tuple[str, int]]]:
-    """Run a micro-batch of `rows` sequences in each replica, of a step after the first.
+    """Run one micro-batch, with `rows` sequences in each replica, as in a step after the first.
 
     Returns:
-        What it did; the part and the bytes of each constant. The first forward puts them on the
-        mesh, and they stay, so they are counted from the beginning.
+        The recording; the part and the bytes of each constant. The first step puts the constants on
+        the mesh, and they stay there, so the recording counts them from its beginning.
     """
     with dry_run(layout) as run:
         model = model_of(config, run, ends, layout.recompute)
@@ -323,7 +216,8 @@ def _run(
         first = len(run.calls.events)
         if any(ends):
             run.begin("numbers")
-            model.vocabulary.numbers  # noqa: B018 - They are made when they are first asked for.
+            # The property makes the numbers when it is first read.
+            model.vocabulary.numbers  # noqa: B018
         run.begin("embedding")
         _pass(model, run, rows)
         run.calls.mesh.used["stage"] = 0
@@ -332,7 +226,8 @@ def _run(
             for number, event in enumerate(run.calls.events[first:])
             if OPERATIONS[event.name].kind == "write" and event.result.tensor() is not None
         ]
-        # What freeing the block saves is what a block keeps from step to step.
+        # The block is freed here. The bytes that this frees are those that a block keeps from one
+        # step to the next.
         run.begin("without block")
         vars(model.blocks.popitem()[1]).clear()
         del parameters
@@ -343,42 +238,49 @@ def _run(
     return recording, [(part, nbytes) for _, part, nbytes in stay]
 
 
-MOST = 1 << 35  # What does not depend on the number of rows has fewer bytes.
+# All tensors whose sizes do not depend on the number of rows have fewer bytes than this in all.
+MOST = 1 << 35
 
 
 @functools.lru_cache(maxsize=4096)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
-    """Return a micro-batch of `rows` sequences in each replica, of a step after the first.
+    """Return one micro-batch, with `rows` sequences in each replica, as in a step after the first.
 
-    One dry run serves all stages, a micro-batch alone or one of several, and all numbers of rows.
-    It has so many rows that their bytes are multiples of `MOST`, which no other bytes reach, and
-    that a dimension with rows is the longest. Exceptions are rows that are not whole tiles,
-    experts, whose slots may share a tile, and one row, whose position gradients need no sum.
+    One dry run serves all stages, all numbers of micro-batches and all numbers of rows. It has so
+    many rows that the bytes of all rows are a multiple of `MOST`. All other bytes are fewer than
+    `MOST`, so one division separates the two. Dimensions with rows are also longer than all others.
+    These cases have a dry run for their own number of rows: rows that are not whole tiles; experts,
+    whose slots may share a tile; one row with positions, whose gradients need no sum; and models
+    for which the arrays of the large run would be too long.
     """
     length = config.max_sequence_length // layout.cp
     length //= layout.tp if layout.sequence_parallel else 1
     has_positions = config.model_type == "gpt2" and ends[0]
-    # All bytes of a row are a multiple of this: of a tile in bfloat16, or of the tokens.
+    # The bytes of one row in any tensor are a multiple of this: a row has whole tiles, of 2048
+    # bytes in bfloat16 and 4096 in float32, or token ids of 4 bytes.
     unit = math.gcd(2048, 4 * config.max_sequence_length // layout.cp)
     many = MOST // unit
-    # An array has less than 2**63 bytes, and attention's scores are the largest.
+    # An array must have fewer than 2**63 bytes; the scores of attention are the largest array.
     too_many = many * config.num_heads * config.max_sequence_length**2 >= 1 << 60
     if length % TILE or config.num_experts or (rows == 1 and has_positions) or too_many:
         many, unit = rows, 0
     both, like = ends, layout
-    if not config.num_experts:  # Experts' backward depends on the loss, which balances them.
+    # The backward of experts differs on a stage without the loss, because the loss includes their
+    # balance losses. All other models run with both ends, and each stage takes its share.
+    if not config.num_experts:
         both, like = (True, True), replace(layout, micro_batches=2)
-        if layout.dp == layout.cp == 1:  # Replicas change only the mean of the loss.
+        # With two replicas only the mean of the loss is added, and `is_on` leaves that out again.
+        if layout.dp == layout.cp == 1:
             like = replace(like, dp=2, zero=0)
     return _share((config, like, both, many), layout, ends, rows, unit)
 
 
 def _share(run: tuple, layout: Layout, ends: Ends, rows: int, unit: int = 0) -> Pass:
-    """Return what a stage does of a run.
+    """Return the share of a dry run that belongs to a stage, for `rows` rows.
 
     Args:
         run: the arguments of `_run`.
-        unit: if the run has another number of rows, a divisor of the bytes of each; else 0.
+        unit: a divisor of the bytes of each row if the run has another number of rows; else 0.
     """
     recording, constants = _run(*run)
     runs = is_on(layout, ends)
@@ -405,15 +307,17 @@ def _share(run: tuple, layout: Layout, ends: Ends, rows: int, unit: int = 0) -> 
 
 
 NOTHING = -1, 0, 0
-# The keys are numbers of rows, then ids of keyword arguments: repeated calls share these, and the
-# values keep them alive.
+# The outer key is (rows in the dry run, rows wanted). The inner key is the id of the keyword
+# arguments of a call; repeated calls share one dict of them. The value also holds this dict, so
+# that no other object can get its id.
 _known_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int]]]] = {}
 
 
 @functools.lru_cache(maxsize=4096)
 def _works(run: tuple, rows: int) -> np.ndarray:
-    """Return what each call of a run would do with another number of rows: flops of tiles, bytes
-    moved, flops of values of a matmul; `NOTHING` if it neither computes nor moves anything.
+    """Return the work of each call of a run if it had `rows` rows: the flops of its tiles, the
+    bytes that it moves, and the flops of its values if it is a matmul. A call that neither computes
+    nor moves anything has `NOTHING`.
     """
     many = run[-1]
     works, known = [], _known_works.setdefault((many, rows), {})
@@ -426,7 +330,7 @@ def _works(run: tuple, rows: int) -> np.ndarray:
 
 
 def _with_rows(value: Any, rows: int, many: int) -> Any:
-    """Return an argument or a result with another number of rows."""
+    """Return an argument or a result of a call as it is with `rows` rows in place of `many`."""
     if many == rows:
         return value
     if isinstance(value, DescribedTensor):

@@ -9,7 +9,8 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import transposed_warning
 from ttkit.train.config.layout import Layout
 
-# This is an assumption, in GB/s of a host: 100 Gbit/s Ethernet. Pass the rate of your own network.
+# This rate of a host's network, in GB/s, is an assumption: 100 Gbit/s Ethernet. Pass the rate of
+# your own network.
 NETWORK = 12.5
 
 
@@ -21,7 +22,7 @@ class Place(NamedTuple):
         axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1 on the mesh.
         replicas: the number of hosts that the replicas are divided over.
         stages: the number of hosts that the stages are divided over.
-        warning: what to know of the mesh before it is opened, or "".
+        warning: why collectives may hang on this mesh, or "" where they do not.
     """
 
     shape: tuple[int, int]
@@ -32,11 +33,14 @@ class Place(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Hosts with a system each, joined by a network.
+    """Hosts that a network joins. Each host has one system of chips.
 
     Attributes:
-        headroom: the part of DRAM that stays free.
-        overlap: overlap communication with compute where possible.
+        system: the system of each host.
+        hosts: the number of hosts.
+        headroom: the fraction of DRAM that stays free.
+        overlap: whether communication overlaps with compute where it can.
+        network_gb_per_s: the rate of the network of each host.
     """
 
     system: System
@@ -57,16 +61,18 @@ class Machine(NamedTuple):
 
 
 def room_for(system: System, shape: Sequence[int]) -> int:
-    """Return how many meshes of a shape, perhaps turned, lie side by side on a system."""
+    """Return how many meshes of a shape fit on a system, as they are or with rows and columns
+    exchanged."""
     rows, columns = system.shape
     return max((rows // n) * (columns // m) for n, m in (shape, shape[::-1]))
 
 
 def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | str:
-    """Return where a layout lies on each host's system, or why it cannot.
+    """Return where a layout lies on each host's system, or why it does not fit there.
 
     Args:
-        hosts: over how many hosts the replicas are divided, and over how many the stages.
+        hosts: the number of hosts that the replicas are divided over, and the number that the
+            stages are divided over.
     """
     replicas, split = hosts
     dp, pp = layout.dp // replicas, layout.pp // split
@@ -77,7 +83,8 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     if len(on) < 2:
         n = math.prod(on.values())
         for axis, line in ((1, (1, n)), (0, (n, 1))):
-            # A single line may bend along the rim of the grid.
+            # With one stage, the line may be longer than a row of the grid: ttnn bends it along the
+            # rim.
             if pp == 1 or (rows // line[0]) * (columns // line[1]) >= pp:
                 return Place(line, tuple((name, axis) for name in on), *hosts)
         return f"{rows}x{columns} chips have no room for {pp} lines of {n}"
@@ -90,7 +97,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
 
 
 def why_not_memory(memory: Mapping[str, int], machine: Machine) -> str:
-    """Return why these bytes by kind do not fit in a chip's memory; "" where they do."""
+    """Return why these bytes, {kind: bytes}, do not fit in a chip's memory; "" where they do."""
     total = sum(memory.values())
     if total <= machine.room:
         return ""
@@ -106,7 +113,8 @@ def divisors(n: int) -> list[int]:
 
 
 def sizes_of(machine: Machine) -> Iterator[tuple[Layout, tuple[int, int]]]:
-    """Yield the sizes of layouts that use all chips, and how hosts share replicas and stages."""
+    """Yield the sizes of each layout that uses all chips, with the number of hosts that its
+    replicas are divided over, and the number that its stages are divided over."""
     chips = machine.system.num_devices
     for replicas in divisors(machine.hosts):
         split = machine.hosts // replicas

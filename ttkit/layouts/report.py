@@ -1,4 +1,5 @@
-"""The result of a search: a table, reasons, a page on one layout, and the YAML to run it."""
+"""The result of a search: a table of layouts, the reasons why others were refused, a page that
+explains one layout, and the YAML to run it."""
 
 import math
 from collections import Counter
@@ -18,31 +19,34 @@ from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
 ROWS = 12  # A table shows at most this many layouts.
-# No modelled speed of training is farther than this from a published one (docs/published.md).
+# Each modelled speed of training differs from the published one by at most this fraction
+# (docs/published.md).
 ERROR = 0.12
 
 
 class Candidate(NamedTuple):
-    """A layout with what it takes; `refused` says why it cannot run, "" if it can."""
+    """A layout with its memory, its times and its traffic. `refused` says why it cannot run; it is
+    "" if the layout can run."""
 
     layout: Layout
     place: Place | None = None
-    memory: Any = None  # It is a `Memory`, or None if a rule came first.
+    # This is a `Memory`, or None if the layout was refused before its memory was computed.
+    memory: Any = None
     times: Times | None = None
     traffic: tuple[Traffic, ...] = ()
-    flops: int = 0  # It counts what the matmuls of a step do on a chip.
+    flops: int = 0  # These are the flops of the matmuls of a step on one chip.
     tokens_per_s: float = 0.0
     mfu: float = 0.0
     refused: str = ""
 
     @property
     def point(self) -> tuple[float, float]:
-        """GB of a chip and tokens/s, of a layout that fits."""
+        """The memory of a chip in GB, and the tokens/s, of a layout that fits."""
         return self.memory.total / 1e9, self.tokens_per_s
 
     @property
     def warning(self) -> str:
-        """What to know of its mesh before it is opened, or ""."""
+        """Why collectives may hang on its mesh, or "" where they do not."""
         return self.place.warning if self.place else ""
 
 
@@ -51,8 +55,8 @@ class Choices(Tables):
 
     Attributes:
         machine, batch: the machine and the batch that the layouts are for.
-        title: heads the table.
-        fitting: layouts that can run, most tokens a second first.
+        title: the heading of the table.
+        fitting: layouts that can run, those with the most tokens per second first.
         refused: layouts that cannot run.
     """
 
@@ -64,7 +68,7 @@ class Choices(Tables):
 
     @property
     def best(self):
-        """The one with most tokens a second.
+        """The layout with the most tokens per second.
 
         Raises:
             TTKitError: nothing fits.
@@ -80,7 +84,8 @@ class Choices(Tables):
         if not too_large:
             rule += f"; {chips} replicas do not divide batch {self.batch}"
             return rule, f"batch {-(-self.batch // chips) * chips}"
-        # A candidate with "more than" has no count of its activations, so the others come first.
+        # The memory of a candidate refused with "more than" lacks its activations. Candidates whose
+        # memory is complete therefore come first.
         least = min(too_large, key=lambda each: ("more than" in each.refused, sum(each.memory)))
         return f"{rule}; the smallest, {least.layout}, {least.refused}", self.cure(least)
 
@@ -99,7 +104,7 @@ class Choices(Tables):
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """Yield why nothing fits and what to try, or the warnings of what is shown."""
+        """Yield why nothing fits and what to try, or the warnings of the layouts in the table."""
         if not self.fitting:
             yield "; try: ".join(self.why_nothing_fits())
         shown = (each.warning for each in self.fitting[:ROWS])
@@ -107,7 +112,7 @@ class Choices(Tables):
 
 
 class Layouts(Choices):
-    """All layouts of a model on a machine; prints as a table, the fastest first.
+    """All layouts of a model on a machine. They print as a table, the fastest first.
 
     Attributes:
         job: the model, the batch and the settings of its training.
@@ -138,20 +143,21 @@ class Layouts(Choices):
         return bool(each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s)
 
     def notes(self) -> Iterator[str]:
-        """Yield also which layouts tie."""
+        """Yield the notes of `Choices`, then how many layouts tie with the fastest."""
         yield from super().notes()
         if (tied := sum(map(self.ties, self.fitting))) > 1:
             fast = f"modelled speeds are within {ERROR:.0%} of published ones, so the first {tied}"
             yield f"{fast} tie (~); the one with the least memory leaves the most room"
 
     def cure(self, least: Candidate) -> str:
-        """Return what would need less memory."""
+        """Return what to try: a shorter sequence, more hosts, or a system with more DRAM."""
         config, machine = self.job.config, self.machine
         if "more than" not in least.refused:
             narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""
             return f"a shorter sequence{narrower}"
         hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)
-        # More hosts help only as pipeline stages: a host with a replica needs as much memory.
+        # More hosts are assumed to hold more pipeline stages, of at least one block each. With more
+        # replicas a chip would still need about as much memory.
         return (
             f"at least {hosts} hosts" if hosts <= config.num_blocks else "a system with more DRAM"
         )
@@ -172,7 +178,8 @@ class Layouts(Choices):
         }
 
     def find(self, text: str):
-        """Return the candidate whose layout prints so, such as "DP8 TP4 ZeRO-1"."""
+        """Return the candidate whose layout prints as `text`, such as "DP8 TP4 ZeRO-1". The words
+        may be in any order."""
         words = set(text.split())
         for each in (*self.fitting, *self.refused):
             if words == set(str(each.layout).split()):
@@ -190,7 +197,8 @@ class Layouts(Choices):
         return layout_tables(self, ROWS)
 
     def reasons(self) -> Counter[str]:
-        """Return how many layouts were refused for each reason; those of memory, by its kind."""
+        """Return how many layouts were refused for each reason. Layouts that need too much memory
+        are counted by the kind of memory that takes the most."""
         return Counter(
             f"too large: {each.refused.rsplit(': ', 1)[1].split()[0]}"
             if each.memory
@@ -199,7 +207,7 @@ class Layouts(Choices):
         )
 
     def explain(self, candidate=None):
-        """Return a page on one layout, the fastest unless given."""
+        """Return a page that explains one layout, by default the fastest."""
         from ttkit.visualize.charts.plans import Page, explanation
 
         chosen = candidate or self.best
@@ -207,7 +215,7 @@ class Layouts(Choices):
         return Page(explanation(chosen, self.machine.system.chip.dram_bytes), text)
 
     def yaml(self, candidate=None) -> str:
-        """Return the training configuration of a layout, the fastest unless given."""
+        """Return the training configuration of a layout, by default of the fastest."""
         import yaml
 
         chosen = candidate or self.best
@@ -217,13 +225,14 @@ class Layouts(Choices):
         return head + yaml.safe_dump(changed, sort_keys=False)
 
     def write(self, folder: AnyPath, candidate=None) -> str:
-        """Write the files that run a layout, the fastest unless given, into a new folder.
+        """Write the files that run a layout, by default the fastest, into a new folder.
 
-        They are `train.yaml`; a pipeline or several hosts also have `hosts.txt`, and a pipeline may
-        have the bindings of its ranks to chips.
+        The folder gets `train.yaml`. For a pipeline or several hosts it also gets `hosts.txt`. For
+        a pipeline it may also get `rank_bindings.yaml` and `mgd.textproto`, which give each rank
+        its chips.
 
         Returns:
-            The commands that plan the run, and that start it.
+            Two commands, one per line: the first plans the run, the second starts it.
 
         Raises:
             TTKitError: the layout cannot run; the folder has such files already.

@@ -39,7 +39,7 @@ from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 
-Run = Callable[[Layout], Candidate]  # It evaluates a layout of the job at its place.
+Run = Callable[[Layout], Candidate]  # A `Run` evaluates a layout of the job at its place.
 
 
 def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
@@ -49,9 +49,11 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     own = job._replace(batch=job.batch // place.replicas)
     chip, found = machine.system.chip, stages(own, inner)
     if found[0].blocks == max(stage.blocks for stage in found):
-        # The first or the last stage needs the most memory and time.
+        # No stage has more blocks than the first one, so the first or the last stage, which also
+        # have the embedding and the head, needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
-    # Weights, gradients and optimizer are counted faster, and alone are often too much.
+    # Weights, gradients and optimizer state are counted first, because that is fast, and they alone
+    # are often too large.
     lasting = max((Memory(*update(stage).of_all, 0, 0) for stage in found), key=sum)
     if refused := why_not_memory(lasting._asdict(), machine):
         refused = refused.replace("needs", "needs more than", 1)
@@ -67,8 +69,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     talk += traffic_between_meshes(own, inner, place, machine, there)
     times = times_of(slowest, chip, memory, talk, machine.overlap)
     tokens, config = job.batch * job.sequence, job.config
-    # Chowdhery 2022, appendix B, counts these flops a token: those of the parameters, then those of
-    # attention's two matmuls.
+    # These are the flops for one token as Chowdhery 2022, appendix B, counts them: first those of
+    # the parameters, then those of the two matmuls of attention.
     each = 6 * parameters_of(config)
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
@@ -78,8 +80,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
 
 
 def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
-    """Yield the ways in which chips can share more, and compute again; those that hold least
-    first.
+    """Yield the variants of a layout: what its chips share (experts, sequence, ZeRO stage), and
+    whether backward recomputes. Variants that need less memory come first.
     """
     shares = layout.dp // replicas > 1 or layout.cp > 1
     stages = range(3, -1, -1) if shares else range(replicas > 1, -1, -1)
@@ -97,10 +99,10 @@ def _leaner(layout: Layout, than: Layout) -> bool:
 
 
 def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Candidate]:
-    """Yield a candidate for each layout, with the micro-batches that are fastest and fit.
+    """Yield a candidate for each layout, with the number of micro-batches that is fastest and fits.
 
-    Chips that share sequences send more than those that share the batch, so a layout is left out
-    where one with less context parallelism on as many chips fits.
+    Context parallelism sends more than data parallelism. A layout with it is therefore refused if
+    one with less of it, and more data parallelism, on as many chips fits.
     """
     fitting: set[Layout] = set()
     for sizes, hosts in sorted(sizes_of(machine), key=lambda each: each[0].cp):
@@ -137,7 +139,8 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 continue
             fitting.add(alike)
             yield best
-            # Interleaved chunks wait less and send more; they are listed where they are faster.
+            # A pipeline with interleaved chunks waits less and sends more. It is listed only if it
+            # is faster.
             layout = replace(layout, schedule="interleaved", chunks=2)
             if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
                 found = _fastest(run, layout, counts)
@@ -149,8 +152,8 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
 
 
 def _uneven(run: Run, config: TransformerConfig, best: Candidate) -> Candidate | None:
-    """Return a pipeline with fewer blocks on its last stage, which has the head, if it is faster so
-    than with as many on each stage.
+    """Return a pipeline with fewer blocks on its last stage, which also has the head, if that is
+    faster than `best`; else None.
     """
     layout, found = best.layout, None
     many = layout.stages_of(config)[-1]
@@ -166,7 +169,12 @@ def _uneven(run: Run, config: TransformerConfig, best: Candidate) -> Candidate |
 
 
 def _fastest(run: Run, layout: Layout, counts: Sequence[int]) -> Candidate:
-    """Return a layout, which has the most micro-batches, with those that are fastest and fit."""
+    """Return a layout with the number of micro-batches that is fastest and fits.
+
+    Args:
+        layout: the layout with the most micro-batches; fewer are tried as long as they are faster.
+        counts: the possible numbers of micro-batches, the smallest first.
+    """
     best = run(layout)
     for count in counts[-2::-1]:
         if best.refused:
@@ -196,18 +204,19 @@ def plan_layouts(
     """Return every layout of a model on all chips of a machine, the fastest first.
 
     Args:
-        model: its sizes, or a configuration's file.
-        system: of each host; the machine in use unless given.
+        model: the sizes of a model, the settings of a training, or the path of their YAML file.
+        system: the system of each host, or its name; by default the machine in use.
         batch: sequences of a step, of all replicas together.
-        sequence: tokens of each; the model's max_sequence_length unless given.
-        hosts: systems that a network of `network_gb_per_s` joins.
+        sequence: tokens of each sequence; by default the model's max_sequence_length.
+        hosts: the number of hosts. A network of `network_gb_per_s` for each host joins them.
         precision: "float32" or "bfloat16", of weights, gradients and activations.
-        optimizer: as in a training configuration; AdamW unless given.
-        headroom: the part of DRAM that stays free, below 1; a negative one plans for more DRAM.
-        may_hang: train on mesh shapes that ttnn opens transposed, too, on which collectives may
-            hang; for inference these are listed with a warning.
-        overlap: overlap communication with compute: gradients with the backward, and weights with
-            matmuls.
+        optimizer: the optimizer's settings, as in a training configuration; by default AdamW.
+        headroom: the fraction of DRAM that stays free, below 1. A negative one plans for more DRAM
+            than there is.
+        may_hang: whether to plan training also on mesh shapes that ttnn opens transposed, where
+            collectives may hang. Plans for inference always list these, with a warning.
+        overlap: whether communication overlaps with compute: gradients with the backward, and
+            weights with matmuls.
         mode: "training", or "inference" for prefill and decode with a cache of `sequence`
             positions.
 
@@ -238,14 +247,17 @@ def plan_layouts(
         return Serving(config, there, batch, length)
     if mode != "training":
         fail(f"plan_layouts(mode={mode!r})", "the modes are training and inference")
-    # Dry runs make and keep many thousands of events, and each collection would go through them.
+    # Dry runs make and keep many thousands of events. Each garbage collection would visit all of
+    # them, so collection is off meanwhile.
     collects = gc.isenabled()
     gc.disable()
     try:
         return Layouts(job, there, list(search(job, there, precision, may_hang)))
     finally:
         if collects:
-            gc.freeze()  # The two calls make all objects old, or the next collection would be long.
+            # These two calls move all objects to the oldest generation. Without them the next
+            # collection would take long.
+            gc.freeze()
             gc.unfreeze()
             gc.enable()
 
@@ -253,12 +265,13 @@ def plan_layouts(
 def explore_layouts(start: Mapping[str, Any], **choices: Any) -> None:
     """Show the layouts that fit as points of memory against speed, with controls for the plan.
 
-    A click on a point explains its layout and gives its YAML. An answer is kept: going back to it
-    takes no time. On a terminal the points are printed.
+    A click on a point explains its layout and gives its YAML. Plans are cached, so going back to an
+    earlier choice takes no time. On a terminal the points are printed.
 
     Args:
         start: the arguments of `plan_layouts` to begin with.
-        choices: {argument: its values}, each with a control: a sequence, or {words: value}.
+        choices: for each argument that gets a control, its values, as a sequence or as
+            {words: value}.
 
     Example:
         >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)

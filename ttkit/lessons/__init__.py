@@ -1,6 +1,7 @@
-"""What lessons share: comparisons, predictions, exercises, challenges, cells that run again.
+"""Functions for lessons: comparisons, predictions, exercises, challenges, and `tidy`, which closes
+what earlier cells have opened.
 
-Feedback names the device, the index and the number.
+The feedback on a wrong result names the device, the index and the number.
 """
 
 import sys
@@ -8,7 +9,7 @@ import sys
 from ttkit.lazy import attach
 from ttkit.words import in_notebook
 
-# A name is imported on first use. A line has a module and the names that it holds.
+# Each line has a module, and the names to import from it. A name is imported on first use.
 _NAMES = """
 closing     tidy
 comparing   CheckFailed device_difference difference same values_mean_something
@@ -20,7 +21,7 @@ __getattr__, __dir__, __all__ = attach(__name__, _NAMES)
 
 
 def _say_which_cell(shell, kind, error, trace, tb_offset=None) -> None:
-    """Show a NameError as usual; add that it may be misspelt, or that a cell was not run."""
+    """Show a NameError as usual; add that the name may be misspelt, or its cell not yet run."""
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
     print(
         f"`{error.name}` is not known: it is misspelt, or its cell has not been run\n"

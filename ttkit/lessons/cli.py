@@ -15,12 +15,13 @@ SETTINGS = Path(__file__).with_name("jupyter")
 def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Copy lessons, configurations and examples to a folder and open JupyterLab there.
 
-    A file that you have changed is never written over; lessons come without outputs. Other options
-    go to JupyterLab, such as --no-browser or --port 8899.
+    A file that you have changed is never overwritten. The lessons are copied without outputs. Other
+    options go to JupyterLab, such as --no-browser or --port 8899.
     """
     parser.usage = "ttkit lab [folder (ttkit-lessons)] [--copy-only] [options of JupyterLab]"
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
-    # Words after the first option are JupyterLab's: "8899" of "--port 8899" is no folder.
+    # Only the first word may be the folder. Words after an option belong to JupyterLab, such as
+    # "8899" in "--port 8899".
     named = words[:1] if words and not words[0].startswith("-") else []
     asked, others = parser.parse_known_args(words[len(named) :])
     folder = Path(*named or ["ttkit-lessons"]).expanduser()
@@ -36,7 +37,8 @@ def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def options(folder: Path) -> list[str]:
-    """Return JupyterLab's options for a learner's folder; prepare the window that it opens with."""
+    """Return JupyterLab's options for a learner's folder; prepare the window layout that JupyterLab
+    opens."""
     windows = folder / ".ttkit" / "windows"
     windows.mkdir(parents=True, exist_ok=True)
     if not any(windows.iterdir()):  # A learner's own window layout must stay.
@@ -48,7 +50,7 @@ def options(folder: Path) -> list[str]:
         f"--ServerApp.root_dir={folder / 'notebooks'}",
         "--LabApp.default_url=/lab/tree/00_start_here.ipynb",
         f"--LabApp.workspaces_dir={windows}",
-        "--allow-root",  # It changes nothing for other users.
+        "--allow-root",  # This option has no effect for a user who is not root.
     ]
 
 

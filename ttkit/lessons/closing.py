@@ -1,4 +1,4 @@
-"""What earlier cells left open is closed, so that the cells of a lesson run again."""
+"""Close what earlier cells have left open, so that the cells of a lesson can be run again."""
 
 import sys
 
@@ -8,7 +8,7 @@ from ttkit import backend
 def tidy() -> None:
     """Close every mesh, context, cluster and fabric that an earlier cell left open.
 
-    Each section of a lesson begins with it, so that its cells can be run again, in any order.
+    The sections of a lesson begin with `tidy()`, so that their cells can be run again in any order.
 
     Example:
         >>> from ttkit import ttnn

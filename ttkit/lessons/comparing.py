@@ -1,4 +1,4 @@
-"""Where a result differs from what is expected, in words that name device, index and number."""
+"""Comparisons of a result with the expected one, in words that name device, index and number."""
 
 import os
 from textwrap import fill
@@ -16,7 +16,7 @@ class CheckFailed(AssertionError):
     """An answer is not right yet; the message says where."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what Jupyter shows: the message alone, since the mistake is not in the kit."""
+        """Return what Jupyter shows: only the message, because the mistake is not in ttkit."""
         return [in_lines(f"not yet: {self}")]
 
 
@@ -26,7 +26,8 @@ def in_lines(text: str) -> str:
 
 
 def values_mean_something() -> bool:
-    """Return False on the real library's mock cluster, where no kernel runs: only shapes count."""
+    """Return False on the real library's mock cluster: no kernel runs there, so its values mean
+    nothing and only shapes are compared."""
     return backend.is_simulated() or not os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
 
 
@@ -60,7 +61,8 @@ def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) 
     """Return which device of a mesh first differs from `expected`, in words; "" where none does.
 
     Args:
-        expected: one array for every device, or a list with one array a device, in row-major order.
+        expected: one array that all devices should have, or a list with one array for each device,
+            in row-major order.
         tensor: a ttnn tensor on a mesh.
     """
     shards = backend.load().get_device_tensors(tensor)
@@ -76,9 +78,10 @@ def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) 
 
 
 def answer_difference(expected, actual, rtol: float = 1e-5) -> str:
-    """Return where an answer differs from what it should give, in words; "" where it does not.
+    """Return where an answer differs from the expected one, in words; "" where it does not.
 
-    Arrays may differ by `rtol` of the largest element, fractions by `rtol`; all else is exact.
+    An element of an array may differ by `rtol` times the sum of itself and the largest element, and
+    a fraction by `rtol` times itself. Everything else must be equal.
 
     Example:
         >>> answer_difference(2048, 1024), answer_difference([1, 2], (1, 2))
@@ -119,7 +122,7 @@ def same(
 ) -> None:
     """Print that two results agree, or raise with the first place where they differ.
 
-    On the real library's mock cluster it compares the shapes alone, and prints that.
+    On the real library's mock cluster only the shapes are compared; the printed line reports this.
 
     Raises:
         CheckFailed: the shape or an element differs.

@@ -34,10 +34,10 @@ class Run:
     """One call of an answer.
 
     Args:
-        arguments: what it was called with; the reference and the mistakes get the same.
-        result: what it gave.
-        where: the start of a message about it.
-        names: what sentences may name in braces: the arguments, and more.
+        arguments: the arguments of the call; the reference and the mistakes get the same ones.
+        result: the result of the call.
+        where: the start of a message about the call.
+        names: {name: value} for the names in braces in sentences, such as those of the arguments.
     """
 
     arguments: tuple
@@ -51,7 +51,7 @@ class Run:
         return f" {found}" if found else ""
 
     def clue(self) -> str:
-        """Return what else may help with a wrong result."""
+        """Return words that may help to correct a wrong result, or ""."""
         return ""
 
     def over_budget(self, budget) -> str:
@@ -64,7 +64,8 @@ class Run:
 
 
 def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
-    """Yield a call for each tuple of arguments, with copies: an answer may write into them."""
+    """Yield a call of the answer for each tuple of arguments. The answer gets copies, because it
+    may write into its arguments."""
     name = asks.partition("(")[0]
     for arguments in cases:
         result = answer(*copy.deepcopy(arguments))
@@ -73,7 +74,7 @@ def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
 
 
 def in_call(argument) -> str:
-    """Return an argument as a message shows it: of an array its shape alone.
+    """Return an argument as a message shows it. Only the shape of an array is shown.
 
     Example:
         >>> in_call([np.ones((2, 3)), 4])
@@ -87,7 +88,7 @@ def in_call(argument) -> str:
 
 
 def parameters(asks: str) -> list[str]:
-    """Return the names of what a function takes.
+    """Return the names of a function's parameters.
 
     Example:
         >>> parameters("double(mesh, x)")
@@ -99,27 +100,28 @@ def parameters(asks: str) -> list[str]:
 # ---------------------------------------------------------------- the declaration
 @dataclass(frozen=True)
 class Exercise:
-    """The declaration of an exercise, which `check` and `hint` then know by its name.
+    """The declaration of an exercise. `check` and `hint` find it by its name.
 
     Args:
         name: the lesson and the exercise, as "10.swiglu".
-        asks: how the learner's function is called, as "swiglu(mesh, x, gate, up, down)"; without
-            brackets the answer is a value, and this is its name: "the number of elements".
-        hints: what `hint` gives, one after the other: first a question, last nearly the answer.
-        reference: what the answer should give, computed on one device: it takes the same arguments.
-            On a mesh a list has an array for each device.
+        asks: the call of the learner's function, as "swiglu(mesh, x, gate, up, down)". If it has no
+            brackets, the answer is a value, and this is its name: "the number of elements".
+        hints: the hints that `hint` prints, one after the other. The first is a question, the last
+            is nearly the answer.
+        reference: a function of the same arguments that computes the expected result on one device.
+            On a mesh it may return a list with an array for each device.
         cases: a list of tuples of arguments, or `OnMeshes`.
-        mistakes: {sentence: a function from the same arguments to the result of a usual mistake; it
-            returns None where the mistake gives the right result}. A sentence may name arguments in
-            braces.
-        budget: what a run may use, besides being right.
+        mistakes: {sentence: function}. The function returns the result of a usual mistake for the
+            same arguments, or None where the mistake gives the right result. The sentence may name
+            arguments in braces.
+        budget: the most that a run may use, such as a `Budget` on meshes; None for no limit.
         reads: a function from the answer's result and the arguments to the value that is compared;
             it may raise `CheckFailed`.
-        rules: a function from the answer's result and the arguments to the rule that is broken; ""
-            for none. A puzzle with many right answers has rules and no reference.
-        rtol: how far a number may be from the reference's, as a fraction of the largest.
-        praise: what is said of a right answer; it may name arguments in braces. Or a function, of
-            what the answer gave and the arguments of the last case.
+        rules: a function from the answer's result and the arguments to the rule that they break, or
+            "". A puzzle with many right answers has rules and no reference.
+        rtol: the relative tolerance, see `answer_difference`.
+        praise: a sentence about a right answer, which may name arguments in braces; or a function
+            from the answer's result and the arguments of the last case to such a sentence.
     """
 
     name: str
@@ -151,7 +153,8 @@ class Exercise:
             runs = self.cases.runs(answer, self.asks, mesh)
         else:
             runs = calls(answer, self.asks, self.cases)
-        # Without this a traceback would keep the generator of a wrong answer, and its mesh open.
+        # The traceback of a wrong answer keeps the generator alive. Closing the generator here
+        # closes its mesh.
         with contextlib.closing(runs):
             for run in runs:
                 given = run.result
@@ -171,7 +174,8 @@ class Exercise:
         return self.praise.format(**run.names) + (f"; {figures}" if figures else "")
 
     def _value(self, answer) -> str:
-        """Judge a value; what it should be stays the learner's to find."""
+        """Return praise for a value, or raise `CheckFailed`. The message does not say the right
+        value, so that the learner can still find it."""
         found = self.reads(answer) if self.reads else answer
         if self.reference and answer_difference(self.reference(), found, self.rtol):
             usual = self.mistakes.items()
@@ -184,7 +188,8 @@ class Exercise:
         return self.praise(found) if callable(self.praise) else self.praise
 
     def _wrong(self, run: Run) -> str:
-        """Return where a result is not the reference's, and the mistake that gives it."""
+        """Return where a result differs from the reference's, and the usual mistake that explains
+        the difference; "" where the two agree."""
         if self.reference is None:
             return ""
         found = run.result_difference(self.reference(*run.arguments), self.rtol)
@@ -198,12 +203,12 @@ class Exercise:
         return found + (f"\n  {clue}" if clue else "")
 
 
-DECLARED: dict[str, Any] = {}  # All exercises and challenges are here, by name.
-_hints_shown: dict[str, int] = {}  # Each exercise has shown this many hints.
+DECLARED: dict[str, Any] = {}  # The keys are the names of all exercises and challenges.
+_hints_shown: dict[str, int] = {}  # The values are the numbers of hints shown of each exercise.
 
 
 def declaration(name: str, kind: type = Exercise) -> Any:
-    """Return the declaration of this kind that has the name, from the module of its lesson."""
+    """Import the module of the lesson, and return the declaration of this kind with this name."""
     asked = f"{kind.__name__.lower()} {name!r}"
     lesson = f"course.lesson_{name.partition('.')[0]}"
     try:
@@ -241,14 +246,14 @@ def hint(name: str) -> None:
 def check(name: str, answer, mesh=None) -> None:
     """Check your answer to an exercise; print what is right about it, or raise with what is wrong.
 
-    An exercise that has not been started shows a card with a button for hints. What your own code
-    raises is shown as Python shows it.
+    An exercise that has not been started shows a card with a button for hints. An error in your own
+    code is shown with Python's traceback.
 
     Args:
         name: the exercise, as "02.rows".
         answer: the function or value that you wrote.
-        mesh: the open mesh to try it on, for a card; the simulator opens meshes of several shapes.
-            For exercises that run on ranks, the cluster.
+        mesh: on a card, the open mesh to try the answer on; on the simulator, `check` opens meshes
+            of several shapes itself. For exercises that run on ranks, this is the cluster.
 
     Raises:
         CheckFailed: the answer is not right; the message names the device, index or number.
@@ -270,7 +275,7 @@ def check(name: str, answer, mesh=None) -> None:
 
 
 def _to_do(name: str) -> None:
-    """Show that an exercise waits for the learner, with a button that gives hints."""
+    """Show that an exercise is not done yet, with a button that gives hints."""
     words = f'exercise {name}: not done yet. For a hint: lessons.hint("{name}")'
     if not in_notebook():
         print(words)
@@ -299,28 +304,29 @@ def todo():
     """Stand in for the code of an exercise.
 
     Raises:
-        NotDone: always; `check` then shows that the exercise is to do.
+        NotDone: always; `check` then shows that the exercise is not done yet.
     """
     raise NotDone("replace lessons.todo() with your code")
 
 
 # ---------------------------------------------------------------- open challenges
-KEPT_ENTRIES = 5  # This many entries of a learner are kept.
-TWO_STARS_WITHIN = 0.25  # Two stars are for a score worse than the best known by at most this part.
+KEPT_ENTRIES = 5  # Of each challenge this many of the learner's best entries are kept.
+# A score gets two stars if it is worse than the best known score by at most this fraction.
+TWO_STARS_WITHIN = 0.25
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """The declaration of a challenge, which `challenge` then knows by its name.
+    """The declaration of a challenge. `challenge` finds it by its name.
 
     Args:
         name: the lesson and the challenge, as "04.steps".
-        asks: what is wanted, as the title of the scoreboard.
-        score: a function from an answer to its score and what to say of it. It raises
+        asks: the task in a few words, for the title of the scoreboard.
+        score: a function from an answer to its score and a few words about it. It raises
             `CheckFailed` or `TTKitError` where the answer is not complete or not right.
-        reference: a function that makes the best known answer, which is scored as any other.
-        unit: how a score is written, as "{:,} steps".
-        higher: whether the highest score is the best; else the lowest is.
+        reference: a function that makes the best known answer, which is scored like any other.
+        unit: the format of a score, as "{:,} steps".
+        higher: whether the highest score is the best one, not the lowest.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""A learner's folder: the lessons, configurations and examples, copied and never written over."""
+"""A learner's folder: copies of the lessons, configurations and examples. A file that the learner
+has changed is never overwritten."""
 
 import contextlib
 import hashlib
@@ -13,13 +14,13 @@ from ttkit.lessons.progress import page_with_ticks
 from ttkit.words import in_notebook
 
 PARTS = ("notebooks", "configs", "examples")
-# This file of a learner's folder has {file: hash} of what was copied there.
+# This file in a learner's folder has {file: hash} for each file that was copied there.
 RECORD = Path(".ttkit", "copied.json")
 IGNORED = ("__pycache__", ".ipynb_checkpoints", "ruff.toml")
 
 
 def course() -> Path:
-    """Return the folder that the course comes in: a wheel's own, or the clone's.
+    """Return the folder of the course: in the installed package, or a clone of the repository.
 
     Raises:
         TTKitError: this installation has no lessons.
@@ -32,7 +33,7 @@ def course() -> Path:
 
 
 def course_map() -> None:
-    """Show the lessons, with a tick at each of which you have passed all exercises."""
+    """Show the lessons, with a tick at each lesson whose exercises you have all passed."""
     rows = page_with_ticks(course() / "notebooks" / "welcome.md").splitlines()
     table = "\n".join(row for row in rows if row.startswith("|"))
     if in_notebook():
@@ -52,11 +53,11 @@ def files(source: Path) -> Iterator[Path]:
 
 
 def copy_course(folder: Path) -> list[str]:
-    """Copy the course into a folder; return a line about each file that a learner should know of.
+    """Copy the course into a folder; return a line about each changed file with a newer version.
 
-    Lessons lose their outputs, so that a learner sees no answer before running a cell.
-    A file that the learner has not changed is brought up to date. One that was changed stays; the
-    newer one goes beside it, as 03_spmd_execution.0.2.0.ipynb.
+    Lessons are copied without outputs, so that a learner sees no answer before running a cell.
+    A file that the learner has not changed is brought up to date. A file that the learner has
+    changed stays; the newer one goes beside it, as 03_spmd_execution.0.2.0.ipynb.
 
     Raises:
         TTKitError: the folder cannot be written.
@@ -89,7 +90,8 @@ def copy_course(folder: Path) -> list[str]:
 
 
 def _content(path: Path) -> bytes:
-    """Return what a learner gets of a file: a lesson without outputs, the map with its ticks."""
+    """Return the content to copy of a file: a lesson without its outputs, the welcome page with
+    ticks, any other file as it is."""
     if path.name == "welcome.md":
         return page_with_ticks(path).encode()
     if path.suffix != ".ipynb":

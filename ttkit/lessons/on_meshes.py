@@ -1,4 +1,5 @@
-"""Exercises on meshes: fresh meshes of several shapes, and what a run sent and put on each chip."""
+"""Exercises on meshes: calls of an answer on fresh meshes of several shapes, and checks of the
+bytes that each call sent and put on each chip."""
 
 from __future__ import annotations
 
@@ -27,12 +28,13 @@ Given = tuple[np.ndarray, Shape | None]
 
 
 class Budget(NamedTuple):
-    """What an answer may use on a mesh: the bytes of the shards in `OnMeshes`, and its collectives.
+    """The most that an answer may use on a mesh. In addition, each chip may receive only as many
+    bytes as the shards in `OnMeshes` take.
 
     Args:
         sends: how many collectives, or a function from the mesh to this number. A reduce_scatter
-            with an all_gather is one all_reduce. None allows any number.
-        computes: the devices compute something.
+            with an all_gather counts as one collective. None allows any number.
+        computes: whether the devices must compute something.
         link_bytes: a function from the arguments to the most bytes that may go over links.
     """
 
@@ -44,16 +46,16 @@ class Budget(NamedTuple):
 class OnMeshes(NamedTuple):
     """Calls of an answer with a fresh mesh of each shape, and with arrays.
 
-    On a card the mesh is the learner's own, and only values are looked at.
+    On a card the mesh is the learner's own, and only the values of the result are checked.
 
     Args:
-        shapes: of the meshes.
+        shapes: the rows and columns of the meshes.
         given: a function from rows and columns of a mesh to the arrays, each with the shape of the
             shard that a chip should get; None where any shape is allowed.
-        fabric: the chips must be able to send.
+        fabric: whether the chips need a fabric, over which they can send.
         more: further arguments; each tuple is tried on each mesh.
-        call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,
-            and then these.
+        call: a function that calls the answer in another way than with the mesh, the arrays and the
+            further arguments. It gets the answer first, and then all of these.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -63,7 +65,7 @@ class OnMeshes(NamedTuple):
     call: Callable | None = None
 
     def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
-        """Yield each call."""
+        """Call the answer on each mesh with each tuple of `more`, and yield each call."""
         simulated = backend.is_simulated()
         if mesh is None and not simulated:
             raise CheckFailed("on a card the check needs your open mesh: check(name, f, mesh)")
@@ -94,8 +96,9 @@ class MeshRun(Run):
     """A call of an answer with a mesh.
 
     Args:
-        shards: for each array the shape that a chip should get of it.
-        records: the calls that it made, as a profile has them; none on a card.
+        asks: the call of the learner's function, as in `Exercise`.
+        shards: {name of an array: the shape of the shard that each chip should get, or None}.
+        records: the operations that the answer called, as records of a profile; empty on a card.
     """
 
     asks: str = ""
@@ -103,7 +106,8 @@ class MeshRun(Run):
     records: list[Record] = field(default_factory=list)
 
     def result_difference(self, expected, rtol: float) -> str:
-        """Compare device by device where the reference gives a list."""
+        """Return where the result differs from what is expected, in words. If the reference gives a
+        list of arrays, the devices are compared one by one."""
         shards = isinstance(expected, list) and isinstance(expected[0], np.ndarray)
         if not shards or self.result is None:
             found = super().result_difference(expected, rtol)
@@ -119,7 +123,7 @@ class MeshRun(Run):
                 "mesh, not the notebook's variable, which helpers such as `place` use"
             )
         largest = max(float(np.abs(array).max()) for array in expected)
-        # A matrix may be written in four dimensions.
+        # The tensor may have more dimensions than the reference, such as a matrix with four.
         ones = (1,) * (len(tensor.shape) - expected[0].ndim)
         arrays = [array.reshape(ones + array.shape) for array in expected]
         found = device_difference(arrays, tensor, rtol, rtol * largest)
@@ -128,7 +132,7 @@ class MeshRun(Run):
         return found and f", {found}"
 
     def _put(self) -> list[Record]:
-        """Return the records of what came from the host; a single number is free."""
+        """Return the records of tensors that came from the host, but not those of one element."""
         come = (r for r in self.records if r.kind == "host" and r.bytes_written)
         return [r for r in come if math.prod(r.results[0].shard_shape) > 1]
 
@@ -139,20 +143,21 @@ class MeshRun(Run):
         return f"each chip should get {' and '.join(wanted)}; yours got {' and '.join(have)}"
 
     def clue(self) -> str:
-        """Say which shards the chips got, where they should have got others."""
+        """Return which shards the chips got if they should have got others, else ""."""
         have = [[n for n in r.results[0].shard_shape if n != 1] for r in self._put()]
         wanted = [[n for n in s if n != 1] for s in self.shards.values() if s]
         fits = all(shape in have for shape in wanted)
         return "" if fits or not have else self._shapes()
 
     def _bytes(self) -> tuple[int, int]:
-        """Return how many bytes came to each chip, and how many its shards take."""
+        """Return how many bytes each chip got from the host, and how many it should get at most."""
         shapes = [s for s in self.shards.values() if s]
         most = sum(bytes_of(padded(tuple(s), Layout.TILE), DataType.FLOAT32) for s in shapes)
         return sum(r.bytes_written for r in self._put()), most
 
     def _sent_too_much(self, budget: Budget) -> str:
-        """Return in words what should not have been sent, or that nothing was."""
+        """Return in words that too much was sent, or that nothing was sent although something must
+        be; else ""."""
         sent = [last_name(r.name) for r in self.records if r.kind == "communication"]
         sends = budget.sends(self.arguments[0]) if callable(budget.sends) else budget.sends
         halves = min(sent.count("reduce_scatter"), sent.count("all_gather"))
@@ -185,7 +190,8 @@ class MeshRun(Run):
         return ""
 
     def budget_used(self, budget: Budget | None) -> str:
-        """Return how many bytes came to each chip, and how many may."""
+        """Return in words how many bytes each chip got from the host, and how many it may get. On a
+        card the words say that only values were checked."""
         if not backend.is_simulated():
             mean = "values only: the simulator also shows which calls made them"
             return f"({mean if values_mean_something() else 'shapes only'})"
@@ -213,5 +219,5 @@ def _opened(shape: tuple[int, int], fabric: bool) -> Iterator:
         for mesh in list(opened_meshes):  # The answer may have opened meshes, too.
             if mesh not in before:
                 mesh.close()
-        if not opened_meshes:  # Closing the last mesh resets the fabric.
+        if not opened_meshes:  # Closing the last mesh has reset the fabric.
             ttnn.set_fabric_config(found)

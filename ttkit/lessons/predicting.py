@@ -12,7 +12,8 @@ from ttkit.visualize.widgets import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str
-# Thousands stand in groups of three; a unit may follow. It has no digits: "8 or 9" is not 8.
+# A number may have its digits in groups of three, and a unit may follow. The unit has no digits, so
+# that "8 or 9" is not read as 8.
 NUMBER = re.compile(
     r"([-+]?(?:\d{1,3}(?:[,_'’\s]\d{3})+|\d*)(?:\.\d*)?(?:e[-+]?\d+)?)\s*(?:%|[a-z]\D*)?",
     re.IGNORECASE,
@@ -72,7 +73,7 @@ def read_guess(text: str) -> Guess | None:
 
 
 def plain(answer) -> str:
-    """Return an answer in words without what does not matter: case, blanks, brackets, quotes.
+    """Return an answer in words in a plain form: lower case, without brackets and quotes.
 
     Example:
         >>> {plain(text) for text in ("4x2", "4 x 2", "(4, 2)", "[4,2]")}
@@ -95,7 +96,8 @@ def shown(value) -> str:
 
 def verdict(guess: Guess, actual) -> str:
     """Return how far a guess is from the fact, in words. A fact that is a float was computed or
-    modelled, and a guess within 5 % of it is close enough; an int was counted.
+    modelled, so a guess within 5 % of it is close enough. A fact that is an int was counted, so
+    only the same number is right.
 
     Example:
         >>> verdict(16, 8), verdict(3, 4), verdict("(2, 4)", "2x4"), verdict(6, 5.8)
@@ -117,13 +119,15 @@ def verdict(guess: Guess, actual) -> str:
     return f"off by {shown(larger - smaller)}"
 
 
-Question = tuple[Any, ...]  # It has the words, the fact, and any choices.
+Question = tuple[Any, ...]  # A question has its words, the fact, and the choices if there are any.
 
 
 class Card:
-    """The questions of a prediction in a notebook, and what answers them after Reveal or Skip.
+    """The questions of a prediction in a notebook, and after Reveal or Skip the facts and their
+    explanation.
 
-    The explanation is made at once and stays hidden: later cells may change what it shows.
+    The explanation is made together with the card, because later cells may change the objects that
+    it shows. It stays hidden until Reveal or Skip is pressed.
     """
 
     def __init__(self, name: str, questions: dict[str, Question], then: Callable[[], Any]):
@@ -165,7 +169,7 @@ class Card:
         self._show(button)
 
     def _show(self, _) -> None:
-        """Show the facts beside the guesses, and below them what explains them."""
+        """Show the facts beside the guesses, and the explanation below."""
         lines = []
         for key, (words, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
@@ -179,7 +183,7 @@ class Card:
 
 
 def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Question) -> None:
-    """Ask for guesses, then show the facts and what explains them.
+    """Ask for guesses, then show the facts and their explanation.
 
     In a notebook the questions are a card: facts and explanation appear when the learner presses
     Reveal or Skip. They appear at once outside a notebook, and where `TTKIT_LEARNER` is empty,
@@ -187,8 +191,8 @@ def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Ques
 
     Args:
         name: the lesson and the prediction, as "04.steps".
-        then: a function that prints or returns what explains the facts: a picture, a table.
-        questions: for each name the question, the fact, and the choices where there are any.
+        then: a function that prints or returns the explanation, such as a picture or a table.
+        questions: for each name the question, the fact, and the choices if there are any.
 
     Example:
         >>> predict("04.steps", steps=("How many?", 4), links=("Which?", "ring", "rows", "ring"))

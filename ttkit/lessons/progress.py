@@ -1,4 +1,5 @@
-"""What a learner has predicted, tried and passed, kept in one file for all folders of lessons."""
+"""The progress of a learner: predictions, and results of exercises and challenges. One file keeps
+it for all folders of lessons."""
 
 import contextlib
 import json
@@ -17,7 +18,7 @@ PASSED = "passed"  # A passed exercise keeps this result when a later answer fai
 def file() -> Path | None:
     """Return the file: `TTKIT_LEARNER`, else lessons.json in the XDG state folder.
 
-    Return None where `TTKIT_LEARNER` is empty: nothing is kept.
+    Return None where `TTKIT_LEARNER` is empty: then no progress is kept.
     """
     named = os.environ.get("TTKIT_LEARNER")
     if named is not None:
@@ -38,9 +39,9 @@ def saved() -> dict[str, dict[str, Any]]:
 
 
 def save(kind: str, name: str, what) -> None:
-    """Keep a learner's prediction or result; only notebooks keep any.
+    """Keep a learner's prediction or result. Outside a notebook nothing is kept.
 
-    A lesson goes on where the file cannot be written: progress is not worth an error.
+    If the file cannot be written, no error is raised, so that the lesson can go on.
     """
     path = file()
     if path is None or not in_notebook():

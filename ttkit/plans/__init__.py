@@ -1,5 +1,5 @@
-"""Collectives and pipelines as data: topologies, plans and what they cost; schedules of stages
-and micro-batches.
+"""Collectives and pipelines as data: topologies, plans and their modelled costs; schedules of
+stages and micro-batches.
 """
 
 from ttkit.plans.collectives import (

@@ -1,12 +1,12 @@
 """The algorithms: functions that build plans.
 
-All of them come from one picture. Chunks *spread* from their owners over neighbours, one hop a
-step, both ways along a line or around a ring. Every chip's chunks spreading at once is an
-all-gather; one chip's alone, a broadcast. The same steps run backwards, with every copy made an
-addition, are a reduce-scatter, or a sum at one chip. In a mesh of rows and columns the chunks
-spread along the rows first, and then, as bigger bundles, along the columns. The ring algorithm is
-that of Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-2009, both ways round.
+All of them come from one idea. Chunks *spread* from their owners over neighbours, one hop in each
+step, in both directions along a line or around a ring. If the chunks of all chips spread at the
+same time, the plan is an all-gather; if only one chip's chunk spreads, it is a broadcast. The same
+steps in reverse, with an addition in place of each copy, are a reduce-scatter, or a sum at one
+chip. In a mesh of rows and columns the chunks spread along the rows first, and then, in larger
+bundles, along the columns. The ring algorithm is that of Patarasu and Yuan, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", 2009, in both directions.
 """
 
 import itertools
@@ -24,7 +24,8 @@ ALGORITHMS = ("line", "ring")
 
 
 def _along_an_axis(arrange: Callable[[Steps], Steps]) -> Callable[..., Plan]:
-    """Return a builder of plans: `arrange` makes its steps of those in which all chunks spread."""
+    """Return a function that builds plans. `arrange` makes the steps of a plan from the steps in
+    which all chunks spread."""
 
     def build(
         topology: Topology,
@@ -48,16 +49,16 @@ def all_gather(spread: Steps) -> Steps:
     """Plan an all-gather: every chip gets the shards of all chips along `axis`.
 
     Args:
-        shard_bytes: of the shard of each chip.
-        axis: 0 along columns, 1 along rows, None for all chips: along the rows, then, with what
-            they have, the columns.
+        shard_bytes: the size of each chip's shard.
+        axis: 0 along columns, 1 along rows, None for all chips: first the shards spread along the
+            rows, then those of whole rows spread along the columns.
         algorithm: one of `ALGORITHMS`; by default "ring" where the last chip is cabled to the
             first, else "line".
         links: how many of the cables between two chips a message uses; all of them by default.
 
     Raises:
-        TTKitError: neighbours that are not cabled, a ring where there is a line, more links than
-            there are.
+        TTKitError: neighbours are not cabled, `algorithm` is "ring" and no cable closes the ring,
+            or there are not so many links.
 
     Example:
         >>> from ttkit.plans import topology
@@ -71,7 +72,8 @@ def all_gather(spread: Steps) -> Steps:
 def all_to_all(spread: Steps) -> Steps:
     """Plan an all-to-all: every chip gets its part of the shard of every chip along `axis`.
 
-    It is an all-gather of which each message has only the parts for chips farther on.
+    It has the steps of an all-gather, but each message has only the parts for its receiver and for
+    the chips after the receiver.
 
     Example:
         >>> from ttkit.plans import topology
@@ -85,10 +87,10 @@ def all_to_all(spread: Steps) -> Steps:
 def reduce_scatter(spread: Steps) -> Steps:
     """Plan a reduce-scatter: each chip gets its part of the sum of the shards along `axis`.
 
-    It is an all-gather run backwards.
+    It has the steps of an all-gather in reverse, with additions in place of copies.
 
     Args:
-        shard_bytes: of the shard of each chip: as many parts as there are chips in a group.
+        shard_bytes: the size of each chip's shard, which has a part for each chip of a group.
         axis, algorithm, links: as for `all_gather`; without an axis the columns come first, then
             the rows.
 
@@ -108,9 +110,9 @@ def all_reduce(spread: Steps) -> Steps:
     """Plan an all-reduce: every chip gets the sum of the shards of all chips along `axis`.
 
     Args:
-        algorithm: "tree" adds everything up at the chip in the middle, which sends the sum back:
-            few steps, many bytes. Any other is a reduce-scatter and an all-gather by the algorithm
-            of that name: more steps, fewer bytes.
+        algorithm: "tree" adds all shards at the chip in the middle, which sends the sum back: it
+            takes few steps and many bytes. With any other algorithm of `all_gather` the plan is a
+            reduce-scatter and then an all-gather: it takes more steps and fewer bytes.
 
     Raises:
         TTKitError: as `all_gather`.
@@ -181,13 +183,13 @@ def shift(
     links: int | None = None,
     backwards: bool = False,
 ) -> Plan:
-    """Plan a shift: every chip gets the shard of the chip before it, the first that of the last.
+    """Plan a shift: every chip gets the shard of the chip before it, the first gets the last's.
 
-    The last chip's shard goes over the cable that closes a ring, in one step. On a line it goes
-    back hop by hop, against the others.
+    On a ring, the last chip's shard goes to the first chip over the cable that closes the ring, in
+    one step. On a line it goes back hop by hop, in the other direction than all other shards.
 
     Args:
-        backwards: every chip gets the shard of the chip after it.
+        backwards: whether every chip gets the shard of the chip after it, not before it.
 
     Raises:
         TTKitError: as `all_gather`.
@@ -212,9 +214,10 @@ def shift(
 
 # ---------------------------------------------------------------- how chunks spread along a line
 def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Steps:
-    """In step t the chunks of each chip make their t-th hop, both ways.
+    """Return the steps along one line of chips. In step t the chunks of each chip make their t-th
+    hop, in both directions.
 
-    On a line they go to the ends, around a ring half of the hops each way.
+    On a line the chunks go to both ends. Around a ring half of the hops go in each direction.
     """
     n = len(line)
     if algorithm == "line":
@@ -229,7 +232,8 @@ def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) ->
 
 
 def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, int]]) -> Steps:
-    """Steps in which each chip's load makes this many hops forwards and this many backwards."""
+    """Return the steps in which the load of each chip makes its hops: `reach` has for each chip how
+    many hops its load makes forwards, and how many backwards."""
     steps: Steps = [[] for _ in range(max(map(max, reach)))]
     for i, (load, far) in enumerate(zip(loads, reach)):
         chunk = load[0] if len(load) == 1 else load
@@ -237,18 +241,20 @@ def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, i
         for hops, towards in zip(far if load else (), (1, -1)):
             way = [line[(i + towards * hop) % len(line)] for hop in range(hops + 1)]
             for hop, (a, b) in enumerate(itertools.pairwise(way)):
-                if draft.collective == "all_to_all":  # It sends a part of each chunk.
+                if draft.collective == "all_to_all":  # A message has only a part of each chunk.
                     size = -(-draft.shard_bytes * (hops - hop) // len(line))
                 steps[hop].append(Transfer(a, b, chunk, size))
-    return [step for step in steps if step]  # A broadcast from the middle ends early.
+    # Some steps may have no transfers, such as the last ones of a broadcast from the middle.
+    return [step for step in steps if step]
 
 
 # ---------------------------------------------------------------- from lines to a mesh
 def _spread(
     draft: Plan, algorithm: str | None, start: Mapping[int, Bundle] | None = None
 ) -> tuple[Steps, str]:
-    """Steps in which what chips have at the start, by default their own chunks, reaches all chips
-    of their groups; the algorithm's name.
+    """Return the steps in which chunks reach all chips of a group, and the name of the algorithm.
+
+    `start` has the chunks that each chip has before the first step; by default a chip has its own.
     """
     topology = draft.topology
     if algorithm == "tree" and draft.collective == "all_reduce":
@@ -276,7 +282,7 @@ def _spread(
 
 
 def _in_the_middle(draft: Plan) -> dict[int, Bundle]:
-    """Return all chunks of each group at the chip in its middle."""
+    """Return {the chip in the middle of a group: all chunks of the group}."""
     rows, columns = draft.topology.shape if draft.axis is None else (1, draft.group_size)
     middle = (rows - 1) // 2 * columns + (columns - 1) // 2
     place = draft.topology.place
@@ -294,13 +300,13 @@ def _check_cables(topology: Topology, line: Line) -> None:
 
 
 def _together(lines: list[Steps]) -> Steps:
-    """Return the steps of lines of chips that work at the same time."""
+    """Return the steps of all lines of chips together: the lines work at the same time."""
     steps = itertools.zip_longest(*lines, fillvalue=[])
     return [list(itertools.chain.from_iterable(step)) for step in steps]
 
 
 def _backwards(steps: Steps) -> Steps:
-    """The steps in reverse: what was copied from a chip is added up at it."""
+    """Return the steps in reverse: each copy from a chip becomes an addition at that chip."""
     return [
         [Transfer(t.destination, t.source, t.chunk, t.bytes, True) for t in step]
         for step in reversed(steps)
@@ -315,6 +321,6 @@ def _draft(
     links: int | None,
     **ends,
 ) -> Plan:
-    """A plan without steps, which numbers the chunks."""
+    """Return a plan without steps. Its groups and the sizes of its chunks are used to make them."""
     links = max(1, topology.links) if links is None else links
     return Plan(collective, topology, (), shard_bytes, axis, links, **ends)

@@ -1,12 +1,13 @@
-"""What a plan would take on real links: a modelled time, from published figures, with its inputs
-beside it.
+"""The modelled time of a plan on real links. It is computed from published figures and printed with
+them.
 
-The model is alpha-beta, link by link. The first packet of a message needs a hop's latency, which
-grows with the packet as measured; the rest streams behind it at the link's measured rate. Links
-were measured slower where every chip sends and forwards at once, as the chips of a collective do.
-Messages that share a link share its rate. A step lasts as long as its slowest pair of chips, and
-the steps follow each other. A collective also takes each chip's handling time, to start its
-kernels and to add or copy what arrives. The planner, the profile and the lessons share this price.
+The model is alpha-beta, link by link. The first packet of a message takes the latency of a hop,
+which grows with the size of the packet, as measured; all other bytes follow at the measured rate of
+the link. Links have a lower measured rate where all chips send and forward at the same time, as in
+a collective. Messages that share a link share its rate. A step lasts as long as its slowest pair of
+chips, and the steps run one after the other. A collective also takes the handling time of its
+chips, which start kernels and add or copy what arrives. The planner, the profile and the lessons
+all use this time.
 """
 
 import bisect
@@ -47,12 +48,12 @@ class Cost:
 
     @property
     def bus_bandwidth_gb_per_s(self) -> float:
-        """The least that a chip must send, divided by the time: comparable with a link's rate,
-        whatever the number of chips.
+        """The fewest bytes that a chip must send, divided by the time. It can be compared with the
+        rate of a link, for any number of chips.
 
-        Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md). The size is that of all
-        shards for all_gather, of one shard elsewhere; the factor is 2 (n - 1) / n for all_reduce,
-        (n - 1) / n for all_gather, all_to_all and reduce_scatter, 1 for broadcast,
+        It is size times factor divided by time, as in nccl-tests (doc/PERFORMANCE.md). The size is
+        that of all shards for all_gather, else of one shard. The factor is 2 (n - 1) / n for
+        all_reduce, (n - 1) / n for all_gather, all_to_all and reduce_scatter, and 1 for broadcast,
         point_to_point and shift.
         """
         n, collective = self.plan.group_size, self.plan.collective
@@ -85,14 +86,14 @@ class Cost:
 
 
 def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
-    """Return what each of `links` links of a pair carries, in GB/s, as published; interpolated
-    between two published numbers of links.
+    """Return the published rate of each link in GB/s when `links` links of a pair are in use. It is
+    interpolated between the published numbers of links.
 
-    If several links were measured only for this pattern's multicast, their loss there is taken for
-    this pattern, too.
+    If several links were measured only for the multicast of this pattern, each link is assumed to
+    lose the same fraction of its rate for this pattern, too.
 
     Raises:
-        TTKitError: a pattern of traffic that was not measured.
+        TTKitError: this pattern of traffic was not measured.
 
     Example:
         >>> from ttkit.plans import topology
@@ -120,8 +121,8 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
 # While all chips send, a link has the rate of the first of these patterns that was measured on it.
 BUSY = ("ring multicast", "line")
-# The chips add this handling time for each chip after the first; in a tree, for half of its
-# steps.
+# A collective takes this handling time once for each chip of a group after the first. A tree takes
+# it once for every two of its steps.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
 HOP_S = {
     "all_gather": Fact(5e-6, "s", _SMALL),
@@ -171,10 +172,10 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
     """Return the modelled time of a plan on its topology's links.
 
     Args:
-        traffic: the pattern whose published rate the links get; the plan then has no handling
-            time. "line" is a message along a line of chips while no other chip sends; in
-            "ring", "ring multicast", "mesh", ... all chips send and forward at once. By default
-            it is `busy_traffic`, or "line" for `point_to_point`.
+        traffic: the pattern whose published rate the links get. With a pattern given, the plan has
+            no handling time. "line" is a message along a line of chips while no other chip sends;
+            in "ring", "ring multicast", "mesh", ... all chips send and forward at once. By default
+            the pattern is `busy_traffic`, or "line" for `point_to_point`.
 
     Raises:
         TTKitError: as `rate_gb_per_s`.
@@ -186,7 +187,8 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         [137, 291]
     """
     link, own_s = plan.topology.link, 0.0
-    if not traffic and plan.collective in HOP_S:  # No such time was published for the others.
+    # No handling time was published for the other collectives.
+    if not traffic and plan.collective in HOP_S:
         hops = len(plan.steps) / 2 if plan.algorithm == "tree" else plan.group_size - 1
         own_s = hops * HOP_S[plan.collective].value
     if traffic is None:
@@ -198,7 +200,7 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
         f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "
         f"{latency.packet_ns:g} ns for {PACKET}",
-        f"both published: {link.source}",  # On a line of its own the source never wraps.
+        f"both published: {link.source}",  # The source has its own line, so that it does not wrap.
     ]
     if own_s:
         inputs.append(f"{own_s * 1e6:.0f} us of the chips' handling time: {_SMALL}")
@@ -206,9 +208,11 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
 
 
 def _step_time(plan: Plan, number: int, traffic: str) -> float:
-    """Return the seconds of the slowest pair, over as many links as its messages may use."""
+    """Return the seconds of a step: those of its slowest pair of chips. The messages of a pair use
+    as many of its links as they may."""
     pairs = grouped(plan.steps[number], lambda t: (t.source, t.destination)).values()
-    # The fabric forwards packets as they arrive, so a later step takes only a packet's time.
+    # The fabric forwards each packet when it arrives, so every step after the first adds only the
+    # time of one packet.
     forwards = number > 0 and plan.collective in ("point_to_point", "shift")
     longest = PACKET if forwards else np.inf
     most = max(1, plan.topology.links)
@@ -224,8 +228,8 @@ def crossover(small: Callable[[int], Plan], large: Callable[[int], Plan]) -> int
     first; None where it always or never does, up to a GiB.
 
     Args:
-        small, large: build a plan for a shard of this many bytes: the one that is better for small
-            shards, then the other.
+        small, large: two functions from the bytes of a shard to a plan. The first has the algorithm
+            that is better for small shards.
 
     Example:
         >>> from ttkit.plans import all_reduce, topology

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ttkit.lazy import drawn_by
 from ttkit.words import counted, numbered
 
-ANY_SOURCE = -1  # In MPI it means any sender; `exchange` matches it with none.
+ANY_SOURCE = -1  # In MPI this means any sender; `exchange` matches it with no sender.
 NONBLOCKING = {"Isend", "Irecv"}  # These calls return before the message arrives.
 
 
@@ -17,9 +17,10 @@ class Call(NamedTuple):
     """One call of a rank: it sends to rank `to`, receives from rank `source`, or both.
 
     Attributes:
-        nbytes: what it sends.
-        text: the value that it sends, where that is short.
-        line: where the call stands, such as "line 3 of shift: comm.Send(x, right)".
+        name: the name of the MPI call, such as "Send".
+        nbytes: the size of the message that it sends.
+        text: the value that it sends, if that is short.
+        line: the place of the call in the code, such as "line 3 of shift: comm.Send(x, right)".
     """
 
     name: str
@@ -31,7 +32,8 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message: the step in which it arrives, and the moment (0 is the start) of its sending."""
+    """One message. It is sent at the end of step `sent`, where 0 is the start, and arrives in step
+    `step`."""
 
     sender: int
     receiver: int
@@ -42,13 +44,13 @@ class Message(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A rank that waits forever: the call, and the rank that does not receive or send."""
+    """A rank that waits forever: its call, and the peer that does not receive or send."""
 
     rank: int
     peer: int
     call: str
     receives: bool  # It is True while the rank waits to receive, False while it waits to send.
-    since: int = 0  # It waits after this step.
+    since: int = 0  # The rank has waited since the end of this step.
     line: str = ""
 
     def __str__(self) -> str:
@@ -59,16 +61,17 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Exchange:
-    """What ranks sent one another, step by step, and who waits in the end.
+    """The messages between ranks, step by step, and the ranks that wait in the end.
 
-    A step is not a time: it is one message further on each way from rank to rank. A notebook shows
-    a picture: ranks as rows, steps to the right, an arrow for each message.
+    A step is not a unit of time: in each step at most one message arrives from each rank at each
+    other rank. A notebook shows a picture: ranks as rows, steps to the right, an arrow for each
+    message.
 
     Args:
         ranks: the number of ranks.
         messages: the messages in the order in which they arrived.
         waits: the calls of ranks that wait forever; () if all are done.
-        results: what the ranks returned, in rank order, where functions ran.
+        results: the return values of the ranks' functions, in rank order; () without functions.
     """
 
     ranks: int
@@ -78,7 +81,7 @@ class Exchange:
 
     @property
     def steps(self) -> int:
-        """Steps until the last message has arrived."""
+        """The number of steps until the last message has arrived."""
         return max((message.step for message in self.messages), default=0)
 
     @property
@@ -120,7 +123,8 @@ class Exchange:
 
     @property
     def waiting(self) -> list[str]:
-        """Who waits for whom and where, in lines; a line of code that all wait at comes last."""
+        """Lines of text: which rank waits for which, and where. If all wait at the same line of
+        code, that line comes last."""
         places = {wait.line for wait in self.waits}
         if len(places) > 1:
             return [f"{wait}, at {wait.line}" if wait.line else str(wait) for wait in self.waits]
@@ -131,14 +135,14 @@ class Exchange:
 
 
 def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exchange:
-    """Follow the calls of all ranks until all are done, or nothing moves any more.
+    """Follow the calls of all ranks until all calls are done, or no call can go on.
 
-    Messages between two ranks arrive in the order of their sending; tags are not looked at.
+    Messages between two ranks arrive in the order in which they were sent; tags are ignored.
 
     Args:
         programs: the calls of each rank.
-        buffered: `Send` returns at once, as MPI does with small messages, which it keeps. Without
-            it a send waits until the other rank receives, as with large ones.
+        buffered: whether `Send` returns at once, as in MPI for small messages, which MPI copies
+            into a buffer. Otherwise a send waits until the other rank receives, as for large ones.
 
     Example:
         >>> exchange([[Call("Send", to=1, nbytes=8)], [Call("Recv", source=0)]])
@@ -149,11 +153,12 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
           rank 0 waits in Recv for rank 1 to send
           rank 1 waits in Recv for rank 0 to send
     """
-    # A key is (sender, receiver); its queue holds the ends of messages that no other end matches.
+    # A key is (sender, receiver). A queue holds the sends, or the receives, that have no match yet.
     sends: Any = defaultdict(deque)
     receives: Any = defaultdict(deque)
     begun, clocks = list(map(iter, programs)), [0] * len(programs)
-    holds: list[list] = [[] for _ in programs]  # Each rank's call still waits for these.
+    # The list of a rank holds the sends and receives that its call waits for.
+    holds: list[list] = [[] for _ in programs]
 
     def go_on(rank: int) -> None:
         """Make the rank's calls up to the first that waits."""
@@ -180,7 +185,8 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
         step += 1
         for sent, received in pairs:
             a, b, call, _, clock = sent
-            # A blocked send hands its message over in this step; any other did so when called.
+            # The message of a send that waits leaves in this step. The message of any other send
+            # left when the send was called.
             moment = step - 1 if sent in holds[a] else clock
             messages.append(Message(a, b, call.nbytes, step, moment, call.text))
             for rank, part in ((a, sent), (b, received)):

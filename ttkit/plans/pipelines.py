@@ -1,8 +1,9 @@
 """The pipeline schedules that have a name, with the formulas of their papers.
 
-In all formulas p is the number of stages, m of micro-batches, v of chunks a stage; F, B, I and W
-are the times of a forward, a backward and its two parts. Each schedule takes m (F + B) of work on a
-stage; the rest of the time is the bubble."""
+In all formulas p is the number of stages, m the number of micro-batches, and v the number of chunks
+on a stage. F and B are the times of a forward and a backward; I and W are the times of the two
+parts of a backward. In each schedule a stage works for m (F + B); the rest of the time is the
+bubble."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -14,8 +15,8 @@ from ttkit.plans.schedule import Action, Schedule
 def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
     """Each micro-batch goes forward and backward through all stages before the next begins.
 
-    The bubble is (p - 1) / p of the time, however many micro-batches there are; a stage holds the
-    activations of one. It is the only schedule of ttml's pipeline training (tt-train,
+    The bubble is (p - 1) / p of the time for any number of micro-batches. A stage holds the
+    activations of one micro-batch. This is the only schedule of ttml's pipeline training (tt-train,
     examples/multihost/pipeline_parallel_training).
 
     Example:
@@ -30,9 +31,9 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
 def gpipe(stages: int, micro_batches: int) -> Schedule:
     """All forwards come first, then all backwards.
 
-    The bubble is (p - 1) / (m + p - 1) of the time; a stage holds the activations of all m
-    micro-batches, or would if it did not compute them again (Huang et al. 2019, "GPipe", arXiv
-    1811.06965, section 2.3).
+    The bubble is (p - 1) / (m + p - 1) of the time. A stage holds the activations of all m
+    micro-batches, unless backward recomputes them, as in the paper (Huang et al. 2019, "GPipe",
+    arXiv 1811.06965, section 2.3).
 
     Example:
         >>> gpipe(2, 2).actions[0]
@@ -42,13 +43,14 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
-    """A stage does as many forwards as there are stages behind it, then a forward and a backward in
-    turn, then the backwards that are left.
+    """A stage first does as many forwards as there are stages after it. Then it does one forward
+    and one backward in turn, and at the end the backwards that are left.
 
-    The bubble is GPipe's, (p - 1) / (m + p - 1) of the time; stage s, from 0, holds the activations
-    of min(m, p - s) micro-batches (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN
-    Training", arXiv 2006.09503, as PipeDream-Flush; and "Efficient Large-Scale Language Model
-    Training on GPU Clusters", arXiv 2104.04473, section 2.2.1).
+    The bubble is that of GPipe, (p - 1) / (m + p - 1) of the time. Stage s, counted from 0, holds
+    the activations of min(m, p - s) micro-batches (Narayanan et al. 2021, "Memory-Efficient
+    Pipeline-Parallel DNN Training", arXiv 2006.09503, where it is called PipeDream-Flush; and
+    "Efficient Large-Scale Language Model Training on GPU Clusters", arXiv 2104.04473, section
+    2.2.1).
 
     Example:
         >>> one_f_one_b(2, 3).actions
@@ -58,22 +60,22 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
-    """1F1B with several smaller parts of the model on each stage, which take rounds of
-    micro-batches in turn.
+    """1F1B with several smaller parts of the model, called chunks, on each stage. Each round of
+    micro-batches goes through the chunks of a stage in turn.
 
-    With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time. It is
-    v times shorter than 1F1B's (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2), with
-    v times as many messages. The first stage holds min(v m, v p + p - 1) chunks' activations,
+    With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time. The bubble
+    lasts 1 / v as long as in 1F1B (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2), with
+    v times as many messages. The first stage holds the activations of min(v m, v p + p - 1) chunks,
     1 + (p - 1) / (p v) times those of 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section
     4.2.3). A round may be longer than p; where m < p, one round has all micro-batches. As in torch,
     m must be a multiple of the number of rounds, max(1, m // p).
 
     Args:
-        stages, micro_batches: how many.
-        chunks: parts of the model on each stage.
+        stages, micro_batches: the numbers of stages and of micro-batches.
+        chunks: the number of chunks on each stage.
 
     Raises:
-        TTKitError: micro-batches that do not fill the rounds.
+        TTKitError: the micro-batches do not divide evenly into the rounds.
 
     Example:
         >>> interleaved(2, 2, 2).actions[1]
@@ -102,13 +104,14 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
 
 
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B with its backwards split: the weights' gradients wait until a stage would have nothing
-    else to do.
+    """1F1B with each backward split in two. A stage computes the gradients of weights later, when
+    it would otherwise have to wait.
 
-    Stage s delays them by s micro-batches, so that all stages keep the same number. From m = p on
-    the bubble is (p - 1) (F + I - W), a third of 1F1B's where the three are equal; a stage holds at
-    most as much as the first stage of 1F1B, min(m, p) micro-batches (Qi et al. 2023, "Zero Bubble
-    Pipeline Parallelism", arXiv 2401.10241, sections 2.1 and 2.3).
+    Stage s delays these gradients by s micro-batches, so that all stages hold the activations of
+    the same number of micro-batches. For m >= p the bubble is (p - 1) (F + I - W), which is a third
+    of that of 1F1B if F, I and W are equal. Each stage holds the activations of at most min(m, p)
+    micro-batches, as the first stage of 1F1B does (Qi et al. 2023, "Zero Bubble Pipeline
+    Parallelism", arXiv 2401.10241, sections 2.1 and 2.3).
 
     Example:
         >>> zb_h1(2, 2).actions
@@ -162,12 +165,13 @@ def _alternating(
     turns: Sequence[tuple[int, int]] = (),
     chunks: int = 1,
 ) -> Schedule:
-    """Return a schedule: some forwards ahead, then one of each in turn, then the backwards left.
+    """Return a schedule in which each stage first does some forwards, then one forward and one
+    backward in turn, then the backwards that are left.
 
     Args:
         ahead: how many forwards each stage does before forwards and backwards take turns.
-        turns: chunk and micro-batch of each forward; a backward has the chunks in reverse. By
-            default a stage has one chunk.
+        turns: (chunk, micro-batch) of each forward, in order. The backwards have the same order,
+            with the numbers of the chunks reversed. By default a stage has one chunk.
     """
     turns = turns or [(0, i) for i in range(micro_batches)]
     forwards = [Action("F", i, chunk) for chunk, i in turns]

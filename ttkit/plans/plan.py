@@ -1,8 +1,8 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
-A chunk is a numbered part of the data. A chip holds it with the contributions of certain chips, so
-that a copy, a partial sum and a finished sum differ. Everything else reads this one
-object: it is run on arrays, checked, counted, timed, drawn and graded."""
+A chunk is a numbered part of the data. For each chunk that a chip holds, the code follows which
+chips have contributed to it, so that partial and finished sums differ. All other code reads
+this one object: a plan is run on arrays, checked, counted, timed, drawn and graded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ttkit.plans.topology import Line, Topology
 from ttkit.words import numbered
 
 Array = np.ndarray
-# The keys are chips and then chunks; the values are what the chip holds of the chunk.
+# The outer keys are chips, the inner keys are chunks. A value is what a chip holds of a chunk.
 Holdings = dict[int, dict[int, Any]]
 
 
@@ -32,9 +32,9 @@ class Transfer:
 
     Args:
         source, destination: device ids of two chips that are cabled.
-        chunk: the number of a chunk, or several that travel as one message.
-        bytes: size of the message; a plan fills it in where it is 0.
-        reduce: the destination adds what arrives to what it holds; else it keeps what arrives.
+        chunk: the number of a chunk, or of several chunks that travel as one message.
+        bytes: the size of the message; if it is 0, the plan computes it from the chunks.
+        reduce: whether the destination adds what arrives to what it holds, or else replaces it.
     """
 
     source: int
@@ -49,7 +49,7 @@ class Transfer:
         return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
 
 
-# The transfers of a step happen at the same time; each reads what its source held before.
+# The transfers of a step happen at the same time; each sends what its source held before the step.
 Step = Sequence[Transfer]
 
 
@@ -57,22 +57,24 @@ Step = Sequence[Transfer]
 class Plan:
     """A collective on a topology, step by step.
 
-    Chunk k belongs to the chip at place k of the mesh, row by row. It is that chip's shard. For
-    reduce_scatter and all_reduce each shard is cut into as many parts as a group has chips, and
-    chunk k is the chip's part of the sum. A message goes over `links` of the cables between two
-    chips at once, an equal part over each.
+    Chunk k belongs to the chip at place k of the mesh, row by row. In most collectives it is the
+    shard of that chip. In reduce_scatter and all_reduce each shard is cut into as many parts as a
+    group has chips, and chunk k is that chip's part of the sum. A message goes over `links` of the
+    cables between two chips at once, an equal part over each.
 
     Args:
         collective: all_gather, all_to_all, broadcast, point_to_point, shift, reduce_scatter or
-            all_reduce. The builder of an all_to_all sends only the parts for chips farther on.
-        topology: chips and cables.
-        steps: the transfers; lists of lists will do.
+            all_reduce. A message of `ttkit.plans.all_to_all` counts the bytes of only the parts
+            that its receiver and the chips after it need.
+        topology: the chips and cables.
+        steps: the transfers of each step, as tuples or lists.
         shard_bytes: the size of the shard of each chip.
-        axis: the mesh axis along which chips work together, None for all of them.
-        root: the sender: of a broadcast its number in each group, of a point_to_point a device id.
+        axis: the mesh axis along which chips work together; None if all chips do.
+        links: the number of links that each message uses.
+        root: the sender: in a broadcast its number in each group, in a point_to_point its id.
         destination: the receiver of a point_to_point, a device id.
         algorithm: a name for pictures and tables.
-        backwards: in a shift, each chip gets the shard of the chip after it, not before it.
+        backwards: whether each chip gets the shard of the chip after it in a shift, not before it.
 
     Example:
         >>> from ttkit.plans import topology
@@ -107,7 +109,7 @@ class Plan:
         object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
     def _sized(self, step: Iterable[Transfer]) -> Step:
-        """Return transfers that all have their size."""
+        """Return the transfers of a step, with the sizes of their messages filled in."""
         known = range(len(self.sizes))  # `validate` reports an unknown chunk.
         return tuple(
             t if t.bytes else replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
@@ -124,23 +126,23 @@ class Plan:
 
     @property
     def adds(self) -> bool:
-        """True where chips add up what they hold of a chunk."""
+        """Whether the chips of this collective add up what they hold of a chunk."""
         return COLLECTIVES[self.collective].adds
 
     # ------------------------------------------------------------ chunks
     @functools.cached_property
     def groups(self) -> list[Line]:
-        """The chips that work together, in order."""
+        """The groups of chips that work together, each group in its order."""
         return self.topology.groups(self.axis)
 
     @functools.cached_property
     def group_of(self) -> dict[int, tuple[Line, int]]:
-        """For each chip its group and its number in the group."""
+        """The group of each chip, and its number there: {chip: (group, number)}."""
         return {chip: (group, i) for group in self.groups for i, chip in enumerate(group)}
 
     @property
     def group_size(self) -> int:
-        """Chips in a group."""
+        """The number of chips in a group."""
         return len(self.groups[0])
 
     @functools.cached_property
@@ -148,13 +150,13 @@ class Plan:
         """The bytes of every chunk, by number."""
         if not self.adds:
             return [self.shard_bytes] * len(self.topology.chips)
-        # The parts are as equal as can be, the longer ones first.
+        # The parts differ by at most one byte, and the longer parts come first.
         size, rest = divmod(self.shard_bytes, self.group_size)
         return [size + (self.group_of[chip][1] < rest) for chip in self.topology.chips]
 
     @property
     def sender(self) -> int:
-        """The number in its group of the chip that sends, where only one does."""
+        """The sender's number in its group, in a collective with only one sender."""
         return self.topology.place[self.root] if self.destination is not None else self.root
 
     def _chunks(self, chip: int, owners: str) -> list[int]:
@@ -173,12 +175,12 @@ class Plan:
         return self.holdings_at_start(lambda chip, c: frozenset([chip]))
 
     def goal(self, chip: int) -> list[int]:
-        """Return the chunks that a chip must hold, whole, after the last step."""
+        """Return the chunks that a chip must hold completely after the last step."""
         return self._chunks(chip, COLLECTIVES[self.collective].goal)
 
     # ------------------------------------------------------------ reading the steps
     def _play(self, held: Holdings, add: Callable[[Any, Any], Any]) -> Iterator[Holdings]:
-        """Move what is held, step by step; the same dicts are given after every step."""
+        """Carry out the steps on `held`, and yield it after each step; it is the same object."""
         for step in self.steps:
             sent = [(t.destination, c, held[t.source][c], t.reduce) for t in step for c in t.chunks]
             for chip, c, value, reduce in sent:
@@ -246,7 +248,8 @@ class Plan:
             its own elsewhere (point_to_point).
 
         Raises:
-            TTKitError: as `validate`; other shards. ValueError: `dim` cannot be cut evenly.
+            TTKitError: as `validate`; or the shards are not one for each chip, all of one shape.
+            ValueError: `dim` cannot be cut evenly.
 
         Example:
             >>> from ttkit.plans import all_reduce, topology
@@ -269,7 +272,7 @@ class Plan:
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
     def _parts(self, array: Array, dim: int) -> list[Array]:
-        """A shard as chunks: a part of the sum for each chip, else the shard itself."""
+        """Return a shard cut into chunks: one for each chip of the group, or one if none adds."""
         if self.collective == "reduce_scatter":
             return np.split(array, self.group_size, dim)
         # The sum of an all_reduce has the shard's shape, so it may be cut anywhere.
@@ -291,9 +294,9 @@ class Plan:
 
     @functools.cached_property
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
-        """Bytes of each pair of chips, one way, over its links together.
+        """The bytes that each chip sends to each neighbour: {(source, destination): bytes}.
 
-        It is {(source, destination): bytes}. Each link of a transfer carries an equal part of it.
+        All links of the pair count together. Each link of a transfer carries an equal part of it.
         """
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
@@ -320,9 +323,9 @@ class Plan:
 
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
-        """The most that any chip holds beyond its local shard, chunks to be added included."""
+        """The most bytes that any chip holds beyond its first ones, with chunks to be added."""
         first, *later = self.states()
-        parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of shards.
+        parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of chunks.
         peak = 0
         for step, state in zip(self.steps, later):
             landing: Counter[int] = Counter()
@@ -338,7 +341,7 @@ class Plan:
 
 
 # ---------------------------------------------------------------- the collectives
-# A rule takes the plan and a chip's number in its group; it gives the numbers whose chunks it has.
+# A rule takes a plan and a chip's number in its group. It returns whose chunks this chip has.
 OWNERS = {
     "own": lambda plan, n: [n],
     "all": lambda plan, n: range(plan.group_size),
@@ -411,7 +414,7 @@ def _check_load(plan: Plan, number: int, step: Step) -> None:
 
 
 def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
-    """Add what a step brings; fail if a contribution comes twice or is lost."""
+    """Add the contributions that arrive in a step; fail if one arrives twice or is lost."""
     # Every chip reads what it sends before any chip adds.
     arrives = [(t, c, held[t.source][c]) for t in step for c in t.chunks]
     copied: dict[tuple[int, int], int] = {}

@@ -2,8 +2,8 @@
 
 A model is cut into stages, a batch into micro-batches. A stage does one action at a time, in the
 order of its list, and waits for what the action needs: activations from the stage before, gradients
-from the stage after. Everything else reads this one object: it is checked, timed, drawn, graded and
-executed."""
+from the stage after. All other code reads this one object: a schedule is checked, timed, drawn,
+graded and executed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ Each = float | Sequence[float]
 class Action(NamedTuple):
     """One thing that a stage does with one micro-batch.
 
-    It is written as kind and micro-batch, F3, with the chunk in front from the second one on: 1F3.
+    It is written as its kind and the number of its micro-batch, such as F3. The number of the chunk
+    comes first if it is not 0, such as 1F3.
 
     Args:
-        kind: "F" forward, "B" the whole backward; or that in two parts, "I" the gradient of the
-            input, which the stage before waits for, and "W" the gradients of the weights, which no
-            stage waits for.
-        micro_batch: its number, from 0.
-        chunk: which of the stage's parts of the model, from 0.
+        kind: "F" is a forward and "B" a whole backward. A backward may be split in two parts: "I"
+            computes the gradient of the input, which the stage before waits for, and "W" the
+            gradients of the weights, which no stage waits for.
+        micro_batch: the number of the micro-batch, from 0.
+        chunk: the number of the chunk, a part of the model on this stage, from 0.
 
     Example:
         >>> Action("F", 3), Action.read("B0"), Action.read("1W2")
@@ -49,10 +50,10 @@ class Action(NamedTuple):
 
     @classmethod
     def read(cls, text: str | Action) -> Action:
-        """Return the action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
+        """Return the action that a text names, such as "1F3" or "F3"; "0F3" is the same as "F3".
 
         Raises:
-            TTKitError: it names none.
+            TTKitError: the text names no action.
         """
         if isinstance(text, Action):
             return text
@@ -65,7 +66,7 @@ class Action(NamedTuple):
 
     @property
     def after(self) -> Action | None:
-        """What the same stage must have done before it."""
+        """The action that the same stage must do before this one, or None."""
         return None if self.kind == "F" else self._replace(kind="I" if self.kind == "W" else "F")
 
     def __repr__(self) -> str:
@@ -73,14 +74,14 @@ class Action(NamedTuple):
 
 
 class StageChunk(NamedTuple):
-    """Where a part of the model runs: the stage, and which of its chunks."""
+    """A part of the model: the stage that runs it, and its chunk number on this stage."""
 
     stage: int
     chunk: int
 
 
 class Message(NamedTuple):
-    """What one action makes and another waits for: "activations" or "gradients"."""
+    """The "activations" or "gradients" that one action makes and another action waits for."""
 
     what: str
     micro_batch: int
@@ -89,10 +90,10 @@ class Message(NamedTuple):
 
 
 class Task(NamedTuple):
-    """An action with the message to receive before it and the one to send after it, or None.
+    """An action with the message to receive before it and the message to send after it, or None.
 
-    A forward that receives nothing takes its input from the data, one that sends nothing computes
-    the loss."""
+    A forward that receives nothing takes its input from the data. A forward that sends nothing
+    computes the loss."""
 
     action: Action
     receive: Message | None
@@ -109,25 +110,26 @@ def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     return values
 
 
-# After an action, a stage holds the activations of one micro-batch more, one fewer, or as many.
+# An action of this kind changes by this much the number of micro-batches whose activations a stage
+# holds.
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What each stage of a pipeline does, in order.
+    """The actions of each stage of a pipeline, in order.
 
     The stages have the parts of the model in turn: with `chunks` > 1, chunk c of stage s is part
     c * stages + s.
 
     Args:
-        name: for pictures and messages.
-        stages, micro_batches: how many.
-        actions: for each stage its actions in order; a text as "F0 F1 B0 B1" will do.
-        chunks: parts of the model on each stage.
+        name: the name in pictures and messages.
+        stages, micro_batches: the numbers of stages and of micro-batches.
+        actions: for each stage its actions in order, also as a text such as "F0 F1 B0 B1".
+        chunks: the number of parts of the model on each stage.
 
     Raises:
-        TTKitError: not one list a stage, a text that is no action.
+        TTKitError: there is not one list for each stage, or a text names no action.
 
     Example:
         >>> mine = Schedule("mine", 2, 2, ["F0 F1 B0 B1", "F0 B0 F1 B1"])
@@ -154,7 +156,7 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """Its name and how big it is."""
+        """The name, and the numbers of stages, micro-batches and chunks."""
         chunks = f", {self.chunks} chunks a stage" if self.chunks > 1 else ""
         stages, work = counted(self.stages, "stage"), counted(self.micro_batches, "micro-batch")
         return f"{self.name}: {stages}, {work}{chunks}"
@@ -165,13 +167,13 @@ class Schedule:
     _repr_html_ = drawn_by("lanes.schedule:schedule_picture")
 
     def tasks(self, stage: int) -> tuple[Task, ...]:
-        """Return a stage's actions in order, each with what to receive before it and what to send
-        after it.
+        """Return a stage's actions in order, each with the message to receive before it and the
+        message to send after it.
 
-        A stage that waits for each receive, and not after a send, never hangs in a schedule that
-        validates. Messages may have to wait at their destination: for each source,
-        and for activations and gradients apart, they are taken in the order in which they were sent
-        in all schedules of `ttkit.plans.pipelines`.
+        A valid schedule never deadlocks if its stages wait for each receive, but not for the end of
+        a send. A message may have to wait at its destination. In all schedules of
+        `ttkit.plans.pipelines`, a stage receives the activations from one source in the order in
+        which they were sent, and in the same way the gradients from one source.
 
         Example:
             >>> from ttkit.plans import one_f_one_b
@@ -210,31 +212,31 @@ class Schedule:
         """Return this schedule if it can run and does the work of a training step.
 
         Raises:
-            TTKitError: an action that is missing, comes twice, is not of this pipeline or comes
-                before one that it needs; stages that wait for each other. The message names the
+            TTKitError: an action is missing, comes twice, does not belong to this pipeline or comes
+                before an action that it needs; or stages wait for each other. The message names the
                 stage and the action.
         """
         return self._valid
 
     @functools.cached_property
     def _valid(self) -> Schedule:
-        """This schedule, or an error; a schedule never changes, so one check is enough."""
+        """This schedule, after its check. A schedule never changes, so it is checked only once."""
         check_actions(self)
         return self
 
     def timeline(self, forward_s: Each = 1, backward_s: Each = 2) -> Timetable:
-        """Return when each action starts and ends, if a stage does one at a time and starts each
-        as soon as its inputs are there.
+        """Return when each action starts and ends, if a stage does one action at a time and starts
+        it as soon as its inputs are there.
 
-        The defaults count in forwards, a backward being twice as long. Each part of a backward that
-        is split takes half of it.
+        By default a forward takes one unit of time and a backward two. If a backward is split, each
+        of its parts takes half of its time.
 
         Args:
-            forward_s, backward_s: seconds for a micro-batch through a stage, all its chunks
+            forward_s, backward_s: the seconds of one micro-batch on a stage, for all chunks
                 together.
 
         Raises:
-            TTKitError: as `validate`; a time that is negative, or not one a stage.
+            TTKitError: as `validate`; or a time is negative, or there is not one for each stage.
 
         Example:
             >>> from ttkit.plans import gpipe, one_f_one_b, zb_h1
@@ -244,9 +246,10 @@ class Schedule:
         return timetable(self.validate(), forward_s, backward_s)
 
     def peak_activations(self) -> tuple[float, ...]:
-        """Return the most that each stage holds at once, in activations of micro-batches.
+        """Return the largest number of micro-batches whose activations each stage holds at once.
 
-        A forward leaves activations on its stage. A backward frees them; where it is split, W does.
+        A forward leaves activations on its stage. A backward frees them; if the backward is split,
+        its part W frees them.
 
         Example:
             >>> from ttkit.plans import gpipe, one_f_one_b
@@ -259,7 +262,7 @@ class Schedule:
 
 
 class Slot(NamedTuple):
-    """An action of a stage, from when to when."""
+    """An action of a stage, with the times of its start and its end."""
 
     action: Action
     start_s: float
@@ -271,7 +274,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Timetable:
-    """When each stage does what: `slots[stage]` in order of time.
+    """The times of all actions; `slots[stage]` has those of a stage, in order of time.
 
     Example:
         >>> from ttkit.plans import one_f_one_b
@@ -284,7 +287,7 @@ class Timetable:
 
     @functools.cached_property
     def time_s(self) -> float:
-        """When the last action ends."""
+        """The time at which the last action ends."""
         return max((slot.end_s for row in self.slots for slot in row), default=0)
 
     @functools.cached_property
@@ -297,10 +300,10 @@ class Timetable:
 
     @property
     def bubble_fraction(self) -> float:
-        """The fraction of all stages' time in which they do nothing: 0 to 1.
+        """The fraction of the time in which stages do nothing, as a mean over all stages: 0 to 1.
 
-        It is a part of the whole time, as in GPipe's paper; Narayanan et al. and Qi et al. divide
-        by the time of the work alone."""
+        It is a fraction of the whole time, as in GPipe's paper. Narayanan et al. and Qi et al.
+        divide the bubble by the time of the work alone."""
         return sum(self.bubbles) / len(self.bubbles)
 
     def __repr__(self) -> str:
@@ -311,10 +314,11 @@ class Timetable:
 def timetable(
     schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None
 ) -> Timetable:
-    """Return what `Schedule.timeline` gives; if a schedule deadlocks, its slots up to there.
+    """Return the same as `Schedule.timeline`, without validation: if the schedule deadlocks, only
+    the actions before that have slots.
 
     Args:
-        weight_s: seconds of the backward that are W's; half of it by default.
+        weight_s: the seconds of a backward that its part W takes; by default half of them.
     """
     forward = each(schedule, "forward_s", forward_s)
     backward = each(schedule, "backward_s", backward_s)
@@ -330,8 +334,8 @@ def timetable(
 def _play(
     schedule: Schedule, duration: Callable[[int, Action], float]
 ) -> tuple[tuple[Slot, ...], ...]:
-    """Each stage's actions with their times, as far as they come: a stage stops at an action
-    whose input never arrives.
+    """Return the actions of each stage with their times. A stage stops before an action whose input
+    never arrives, or which needs an earlier action that the stage has not done.
     """
     tasks = [schedule.tasks(stage) for stage in range(schedule.stages)]
     slots: list[list[Slot]] = [[] for _ in tasks]
@@ -356,7 +360,7 @@ def _play(
 
 
 def check_actions(schedule: Schedule) -> None:
-    """Raise at the first thing that is wrong, naming stage and action."""
+    """Raise an error that names the first stage and action that are wrong, if there are any."""
     chunks, micro_batches = range(schedule.chunks), range(schedule.micro_batches)
     for stage, row in enumerate(schedule.actions):
         work: dict[tuple[int, int], list[Action]] = {
@@ -393,7 +397,8 @@ def _check_waiting(schedule: Schedule) -> None:
         stage: (action, message)
         for stage, row in enumerate(slots)
         for action, message, _ in schedule.tasks(stage)[len(row) : len(row) + 1]
-        if message  # One without a message would wait for its own stage, whose order is checked.
+        # An action without a message can wait only for its own stage, and that order was checked.
+        if message
     }
     if not stuck:
         return

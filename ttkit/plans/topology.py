@@ -9,7 +9,7 @@ from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import Ids, RowColumn, system_named
 
 LINE, RING = "LINE", "RING"
-Line = tuple[int, ...]  # Chips stand in the order of the line.
+Line = tuple[int, ...]  # These are device ids in the order of the line.
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Topology:
     """The chips of a mesh and the cables between them; `topology` makes one.
 
     Args:
-        name: the system, for pictures and messages.
+        name: the name of the system, for pictures and messages.
         chips: device ids in the order of the mesh, row by row.
         shape: rows and columns.
         cables: for each chip the chips that it is cabled to.
-        links: ethernet links between two chips that are cabled, each of them both ways.
+        links: the number of ethernet links between two cabled chips; each link works both ways.
         link: the rates and latencies of one link, with sources.
         is_torus: whether cables close every row and column of the system to a ring.
 
@@ -57,7 +57,7 @@ class Topology:
         return divmod(self.place[chip], self.shape[1])
 
     def neighbours(self, chip: int) -> tuple[int, ...]:
-        """Return the chips that a cable joins to this one, by id."""
+        """Return the ids of the chips that a cable joins to this one."""
         return self.cables[self.place[chip]]
 
     def joined(self, a: int, b: int) -> bool:
@@ -65,8 +65,8 @@ class Topology:
         return (a, b) in self.pairs
 
     def groups(self, axis: int | None = None) -> list[Line]:
-        """Return the lines of chips along a mesh axis: 0 for each column, 1 for each row, None for
-        all chips in one.
+        """Return the lines of chips along a mesh axis: the columns for axis 0, the rows for axis 1,
+        one line of all chips for None.
         """
         if axis not in (None, 0, 1):
             fail(
@@ -89,8 +89,8 @@ class Topology:
         return len(line) > 2 and self.joined(line[-1], line[0])
 
     def route(self, source: int, destination: int) -> tuple[int, ...]:
-        """Return a shortest way over cables, both ends included; along the row first where there
-        is a choice.
+        """Return the chips of a shortest route over cables, with both ends. If there are several
+        such routes, it goes along the row first.
         """
         far = self._distances(destination)
         way = [source]
@@ -104,7 +104,7 @@ class Topology:
 
     def _distances(self, chip: int) -> dict[int, int]:
         far, front = {chip: 0}, [chip]
-        for a in front:  # The list grows while it is read: breadth first.
+        for a in front:  # The list grows during the loop, so this is a breadth-first search.
             for b in self.neighbours(a):
                 if b not in far:
                     far[b] = far[a] + 1
@@ -116,11 +116,11 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
     """Return the topology of an open mesh of the simulator, a `System`, or a system's name.
 
     Args:
-        mesh_shape: of the mesh that would be opened on a system; the whole system unless given.
+        mesh_shape: the shape of the mesh to open on a system; by default that of the whole system.
 
     Raises:
-        TTKitError: a mesh of a card, whose cables are not known: give the system's name; a mesh
-            that cannot be opened.
+        TTKitError: the mesh is on a card, whose cables are not known, so the system's name is
+            needed; or a mesh of this shape cannot be opened.
 
     Example:
         >>> topology("galaxy").shape, topology("galaxy_torus").kind(0)

@@ -1,7 +1,7 @@
 """A profile of a run on the simulator: flops, bytes and modelled times.
 
-A `Reader` reads the calls from the tape, in numbers and with what each call waits for. A `Profile`
-shows them as a table or as a timeline."""
+A `Reader` makes a record of each call on the tape, with its figures and the calls that it waits
+for. A `Profile` shows the records as a table or as a timeline."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ from ttkit.visualize.tables import Report
 from ttkit.words import grouped, short
 
 HOST = "host"
-# Operations of these kinds do not compute.
+# The keys are the kinds of operations that do not compute; the values are the kinds of their
+# records.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
 class Record(NamedTuple):
-    """One outermost call: what it did on each of its chips, and its modelled time.
+    """One outermost call: its work on each of its chips, and its modelled time.
 
     Args:
         name: the operation's key in `ttkit.sim.ops.OPERATIONS`, without ttnn in front.
-        kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
+        kind: "compute", "communication" (a collective) or "host" (a transfer to or from the host,
+            which is not timed).
         mesh: the mesh that it ran on.
-        chips: device ids of the chips that took part; the others idle.
-        operands, results: as the tape describes them.
-        flops: those of the values on each chip; the time counts whole tiles instead.
+        chips: device ids of the chips that took part; the other chips of the mesh were idle.
+        operands, results: the tensors, as the tape describes them.
+        flops: the flops of the values on each chip; `time_s` counts those of whole tiles instead.
         bytes_read, bytes_written: the traffic of each chip's DRAM.
         bytes_on_links: the bytes over all cables, counted once for each hop.
         time_s: the modelled time.
-        after: the calls that it waits for, by number, the profile's first call being 1.
+        after: the numbers of the calls that it waits for; the first call of the profile is 1.
     """
 
     name: str
@@ -58,9 +60,11 @@ class Record(NamedTuple):
     after: tuple[int, ...]
 
 
-# By these ids a tensor is recognized in several events: its own, its memory's, its array's; 0 for
-# none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
-# of one tensor into another. The weak references of a tape stay, so their ids do not come again.
+# A tensor is recognized in several events by three ids: of the tensor, of its memory and of its
+# array. An id is 0 if there is no such object. All three are needed: the shards of
+# `get_device_tensors` share one memory, and a replay of a trace puts the array of one tensor into
+# another. The ids are those of the tape's weak references. The tape keeps these references, so no
+# other object can get the same id.
 Keys = tuple[int, int, int]
 
 
@@ -74,18 +78,20 @@ def keys_of(tensor) -> Keys:
 
 # ---------------------------------------------------------------- reading a tape
 class Reader:
-    """Reads the events of a tape as records; events that come later are read later."""
+    """A reader of the events of a tape. It makes their records when `records` is read; events that
+    come later are added then."""
 
     def __init__(self, tape: Tape):
         self.tape = tape
         self._records: list[Record] = []
         self._seen = 0  # This many events have been read.
-        # Each key has the call that made the values (0 if before the tape), then its readers.
+        # The list of a key begins with the number of the call that made the values; it is 0 if that
+        # was before the tape began. The numbers of the calls that read the values follow.
         self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
 
     @property
     def records(self) -> list[Record]:
-        """The calls that concern a mesh and did not fail, in order."""
+        """The records of the calls that used a mesh and did not fail, in order."""
         for event in self.tape.events[self._seen :]:
             self._seen += 1
             if event.returned and event.name in OPERATIONS:
@@ -157,7 +163,8 @@ class Reader:
             calls[tensor][:] = [number]
             if memory:
                 calls[memory][:] = [number]
-            # A result may share an operand's array, which keeps the call that made it.
+            # A result may share the array of an operand. The array then keeps the number of the
+            # call that made the operand.
             if array and not calls[array][0]:
                 calls[array][:] = [number]
         return tuple(sorted(waits - {0}))
@@ -172,14 +179,15 @@ def last_name(name: str) -> str:
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-OTHER_CHIPS = -1  # A chip that takes no part in a call waits for all that do, under this key.
+# Under this key is the time until which a chip waits for a call in which it takes no part.
+OTHER_CHIPS = -1
 
 
 class Profile:
     """The calls of a `ttkit.profile()` block, in order; all times are modelled.
 
-    A chip does one thing after the other, in the program's order, and each when its operands are
-    there. A collective begins when the last of its chips is ready. See `overlapped`, too.
+    A chip runs one call after the other, in the program's order. A call begins when its operands
+    are there. A collective begins when the last of its chips is ready. See also `overlapped`.
     """
 
     _model = ""  # `overlapped` sets this; the title then names it.
@@ -195,9 +203,10 @@ class Profile:
     def overlapped(self) -> Profile:
         """Return the same calls, modelled with communication overlapped with compute.
 
-        Each chip has two queues: one for collectives, one for all else. A call begins when its
-        queue is free and its operands are there, so the all-reduce of a gradient can run under the
-        rest of the backward that is called before it. Neither queue slows the other down.
+        Each chip has two queues: one for collectives, and one for all other calls. A call begins
+        when its queue is free and its operands are there. The all-reduce of a gradient can thus run
+        at the same time as operations of the backward that were called before it. Neither queue
+        slows the other down.
 
         Example:
             >>> from ttkit import ttnn
@@ -215,8 +224,8 @@ class Profile:
 
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
         """Yield each record that takes time, with its modelled starts in seconds: {chip: start}."""
-        free: dict[tuple[str, int], float] = {}  # A queue of a chip is free from this second on.
-        ends: list[dict[int, float]] = [{}]  # Each call has the second of its end on each chip.
+        free: dict[tuple[str, int], float] = {}  # A queue of a chip is free from this time on.
+        ends: list[dict[int, float]] = [{}]  # Entry n has the end of call n on each chip.
         for record in self.records:
             queue, start = record.kind if self._model else "", {}
             for chip in record.chips:
@@ -239,9 +248,10 @@ class Profile:
 
     @property
     def exposed_s(self) -> float:
-        """Modelled seconds in which a chip communicates without computing, on the chip with most.
+        """Modelled seconds in which a chip communicates and does not compute, for the chip that has
+        the most of them.
 
-        All communication is exposed but what `overlapped` hides.
+        All communication is exposed, except the part that `overlapped` hides.
         """
         return max((total(lane.exposed) for lane in self.timeline(join=True).lanes), default=0.0)
 
@@ -282,7 +292,7 @@ class Profile:
         """Return when each chip computes and communicates, in modelled time: a lane for each chip.
 
         Args:
-            join: one lane for chips that do the same at the same time.
+            join: whether chips that do the same at the same time share a lane.
         """
         chips = {chip for record in self.records for chip in record.mesh.get_device_ids()}
         bars: dict[int, list[Bar]] = {chip: [] for chip in sorted(chips)}
@@ -299,17 +309,17 @@ class Profile:
 def profile() -> Iterator[Profile]:
     """Record every operation and collective of the block, with flops, bytes and a modelled time.
 
-    An operation takes its launch and then the longer of computing whole tiles and moving bytes, see
-    `ttkit.hardware.roofline`; a collective, what its plan costs, see
-    `ttkit.plans.cost.cost`. The planner counts in the same way. Transfers between host and chips
-    are listed, but not timed. What a call does inside is part of it. Operations of a trace are
-    recorded when it is captured, and again at each replay.
+    The time of an operation is the time of its launch, plus the longer of computing whole tiles and
+    moving bytes (see `ttkit.hardware.roofline`). The time of a collective is that of its plan (see
+    `ttkit.plans.cost.cost`). The planner uses the same times. Transfers between host and chips are
+    listed, but not timed. Calls that another call makes are part of that call. Operations of a
+    trace are recorded when the trace is captured, and again at each replay.
 
-    A call without a compute_kernel_config has the math fidelity that ttnn chooses by element type,
-    see `ttkit.hardware.roofline.default_fidelity`.
+    A call without a compute_kernel_config has the math fidelity that ttnn chooses by element type
+    (see `ttkit.hardware.roofline.default_fidelity`).
 
     Raises:
-        TTKitError: on a card.
+        TTKitError: the program runs on a card.
 
     Example:
         >>> from ttkit import ttnn

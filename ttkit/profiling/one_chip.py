@@ -1,4 +1,4 @@
-"""The same program on one chip and on a mesh: the first operation that gives something else."""
+"""The same program on one chip and on a mesh: find the first operation whose results differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ttkit.sim.tape import Event, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
 from ttkit.sim.tensor.dtypes import widened
 
-# A result has its array, and how many of the array's first axes run over chips.
+# Each call has its event and its results. Each result has its array, and how many of the first axes
+# of the array run over chips.
 Calls = list[tuple[Event, list[tuple[np.ndarray, int]]]]
 # This stands for the result of a call that the program makes on a mesh only.
 NO_RESULT = np.empty(0)
@@ -23,13 +24,13 @@ NO_RESULT = np.empty(0)
 
 @dataclass
 class Result:
-    """What a call on the mesh gave.
+    """A result of a call on the mesh.
 
     Attributes:
-        error: the relative error to one chip's; NaN if they cannot be compared.
-        text: the operation, the shape of a shard, how the shards lie, and the line.
-        operands: what it was made from.
-        is_right: it is that of one chip, or something that was made from it is.
+        error: the relative error against the result on one chip; NaN if they cannot be compared.
+        text: the operation, the shape of a shard, the placement of the shards, and the line.
+        operands: the results from which this result was made.
+        is_right: whether it equals the result on one chip, or a result made from it does.
     """
 
     error: float
@@ -56,14 +57,16 @@ def run(program: Callable, shape: Sequence[int], fabric: FabricConfig) -> Calls:
 def gathered(
     array: np.ndarray, axes: int, adds: bool = True, how: str = ""
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yield every way to read shards as one array, with the placement that it assumes.
+    """Yield each array that the shards may stand for, with the placement that this assumes.
 
     A placement has for each mesh axis R (replicated), S1 (sharded along dim 1) or P (parts of a
     sum).
 
     Args:
-        adds: add up shards that differ; otherwise take the first one, as a program does that
-            forgets its all-reduce.
+        axes: how many of the first axes of the array run over chips.
+        adds: whether shards that differ are added up. Otherwise only the first one is taken, as in
+            a program that forgets its all-reduce.
+        how: the placement along later axes.
     """
     array = widened(array)
     if axes == 0:
@@ -87,22 +90,23 @@ def relative_error(wanted: np.ndarray, found: np.ndarray) -> float:
 
 
 def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: float = 0.05) -> str:
-    """Run a program on one chip and on a mesh, and fail at the first operation that parts them.
+    """Run a program on one chip and on a mesh; fail at the first operation whose results differ.
 
-    Calls are matched by name and line. The shards of a result must give one chip's result in one
-    way: replicated, sharded along a dimension, or parts of a sum, along each mesh axis. Another
-    result is right where a later one that is made from it is: the queries, keys and values of a
-    chip may lie side by side in one tensor. What the program returns must not be parts of a sum.
-    What cannot have one chip's shape is not compared.
+    Calls are matched by name and line. The shards of a result must give the result on one chip when
+    they are read, along each mesh axis, as replicas, as shards along a dimension, or as parts of a
+    sum. A result that differs still counts as right if a later result made from it is right; for
+    example, the queries, keys and values of a chip may lie side by side in one tensor. The shards
+    of what the program returns must not be parts of a sum. A result is not compared if its shards
+    cannot give the shape of the result on one chip.
 
     Args:
         program: a function of a mesh that makes a model from weights that are the same each time,
             runs it, and returns its result: a tensor, several in a list, or none.
         mesh_shape: rows and columns. The fabric is FABRIC_1D where none is set.
-        tolerance: the largest difference, as a part of the largest value.
+        tolerance: the largest difference, as a fraction of the largest value.
 
     Returns:
-        How many results are those of one chip.
+        A sentence with the number of results that equal those on one chip.
 
     Raises:
         TTKitError: the values differ. The message has the operation, its line, the shapes, the
@@ -121,7 +125,7 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
     alone = defaultdict[tuple, list](list)
     for event, made in reversed(run(program, (1, 1), off)):
         alone[event.name, event.where].append([next(gathered(*each))[0] for each in made])
-    latest: dict[int, Result] = {}  # Each tensor has the result that made it.
+    latest: dict[int, Result] = {}  # The keys are the ids of tensors.
     results = []
     if fabric is off:
         fabric = FabricConfig.FABRIC_1D

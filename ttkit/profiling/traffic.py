@@ -1,5 +1,5 @@
-"""What a program sent, and whether it sent what it had to: one line for each collective at its line
-of the program, what two runs do differently, and sums that were not finished."""
+"""The traffic of a program: the collectives at each line of the program, the differences between
+two runs, and warnings of partial sums that the program uses without adding them up."""
 
 import difflib
 import json
@@ -22,26 +22,29 @@ from ttkit.sim.tensor import PlacementShard
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
-Parts = dict[int, str]  # A mesh axis has the line that made the parts of a sum.
+# The key is a mesh axis, and the value is the line that made parts of a sum along this axis.
+Parts = dict[int, str]
 COLUMNS = ("<line", "<collective", "<along", "<operand", "<result", "calls", "on links", "time")
 
 
-# A program's lines are those outside of these files. Each call of an operation passes through
-# NumPy's `errstate`.
+# The lines of a program are those outside of these files. NumPy's file of `errstate` is one of
+# them, because each call of an operation passes through `errstate`.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 KIT_CODE = (PACKAGE, "<frozen", runpy.__file__, np.errstate.__call__.__code__.co_filename)
 
 
 class ProgramLine(NamedTuple):
-    """Equal calls at one line of the program: of a collective, or of what the host places.
+    """Equal calls at one line of the program: of a collective, or of a transfer from the host.
 
     Attributes:
-        where: file and line.
-        along: the mesh axis and its length; "" where nothing is sent.
-        operand, result: a chip's shard, its type, and how it lies along each mesh axis: R
-            (replicated), S1 (sharded along dim 1) or P (the part of a sum, or what is added up).
-        calls: how often.
-        nbytes, time_s: bytes over all cables, and modelled seconds, of all calls.
+        where: the file and the line.
+        name: the name of the operation.
+        along: the chips that communicate, such as "axis 1 of 4 chips", "all 8 chips" or "chip 0 to
+            1"; "" where nothing is sent.
+        operand, result: the shape of a chip's shard, its type, and its placement along each mesh
+            axis: R (replicated), S1 (sharded along dim 1) or P (a part of a sum).
+        calls: the number of calls.
+        nbytes, time_s: the bytes over all cables, and the modelled seconds, of all calls together.
     """
 
     where: str
@@ -55,15 +58,16 @@ class ProgramLine(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What two runs of a program are compared by: all but lines, bytes and times."""
+        """The text by which two runs of a program are compared. It leaves out the line, the bytes
+        and the time."""
         how = f" along {self.along}: {self.operand} ->" if self.along else ":"
         return f"{self.name}{how} {self.result}, {counted(self.calls, 'call')}"
 
 
 def sent_by(events: Sequence[Event]) -> tuple[list[ProgramLine], list[str]]:
-    """Return the lines of a run in the order of their first calls, and what looks wrong.
+    """Return the lines of a run in the order of their first calls, and the warnings.
 
-    Equal warnings are one, with their number.
+    Equal warnings are joined into one, with their number.
     """
     calls: Counter[tuple] = Counter()
     records: dict[tuple, Counter[CollectiveRecord]] = {}
@@ -100,7 +104,7 @@ def note_line(event: Event) -> None:
 
 
 def is_placed(event: Event) -> bool:
-    """Return whether the host places a tensor."""
+    """Return whether a call puts a tensor of the host on a mesh."""
     return event.name in OPERATIONS and OPERATIONS[event.name].kind == "write"
 
 
@@ -129,11 +133,12 @@ def _axis_words(sent: CollectiveRecord) -> str:
 
 
 def _shard(held: DescribedTensor, parts: Parts) -> str:
-    """Return a chip's shard, its type, and how it lies along each mesh axis."""
+    """Return the shape of a chip's shard, its type, and its placement along each mesh axis."""
     placed = []
     for axis, length in enumerate(held.lead):
         dim = _label(held, axis)
-        # All chips have the same values where the simulator keeps one copy, whatever the label.
+        # If the simulator keeps one copy (length 1), all chips have the same values, even if the
+        # placement says otherwise.
         kind = "R" if length == 1 else "P" if axis in parts or dim is None else f"S{dim}"
         placed.append(kind)
     shape = ",".join(map(str, held.shard_shape))
@@ -141,9 +146,10 @@ def _shard(held: DescribedTensor, parts: Parts) -> str:
 
 
 def _label(held: DescribedTensor, axis: int) -> int | None:
-    """Return the dimension that a tensor's label shards along a mesh axis; None for none."""
+    """Return the dimension that is sharded along a mesh axis, by the placements in the tensor's
+    topology; None if none is."""
     placements = held.topology.placements()
-    if len(placements) < len(held.lead):  # The shards lie in a line over all chips.
+    if len(placements) < len(held.lead):  # One placement is for all chips in a line.
         placements = placements * len(held.lead)
     each = placements[axis]
     return each.dim % len(held.shard_shape) if isinstance(each, PlacementShard) else None
@@ -157,10 +163,10 @@ def write(found: Sequence[ProgramLine], path: AnyPath) -> Path:
 
 
 def read(path: AnyPath) -> list[ProgramLine]:
-    """Read what `write` wrote.
+    """Read the lines that `write` has written.
 
     Raises:
-        TTKitError: the file cannot be read, or is no report.
+        TTKitError: the file cannot be read, or is not a report.
     """
     try:
         return [ProgramLine(**line) for line in json.loads(read_text(path, "report"))]
@@ -170,7 +176,8 @@ def read(path: AnyPath) -> list[ProgramLine]:
 
 
 def compare(one: Sequence[ProgramLine], other: Sequence[ProgramLine]) -> str:
-    """Return where two runs part: what only the first has after "-", only the second after "+"."""
+    """Return the lines of two runs as a text: those that only the first run has begin with "-", and
+    those that only the second run has begin with "+"."""
     rows, whats = [], [[line.what for line in lines] for lines in (one, other)]
     matcher = difflib.SequenceMatcher(a=whats[0], b=whats[1], autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
@@ -184,7 +191,7 @@ def compare(one: Sequence[ProgramLine], other: Sequence[ProgramLine]) -> str:
 
 
 # ---------------------------------------------------------------- what is wrong
-# These are linear: given the parts of one sum, they give the parts of another.
+# These operations are linear: if their operand is a part of a sum, so is their result.
 ADDS = {"add", "add_", "subtract", "subtract_", "rsub"}
 MULTIPLIES = {"multiply", "multiply_", "divide", "divide_"}
 LINEAR = MULTIPLIES | {"neg", "sum", "mean", "experimental.fast_reduce_nc"}
@@ -194,22 +201,24 @@ class Sums:
     """Sums whose parts lie on several chips, followed from the matmul that makes the parts.
 
     A matmul by a weight that the host sharded along its contracted dimension gives every chip a
-    part of the sum. Whatever is not linear must wait for an all-reduce or a reduce-scatter along
-    that axis.
+    part of the sum. An operation that is not linear may use the sum only after an all-reduce or a
+    reduce-scatter along that axis.
     """
 
     def __init__(self) -> None:
         self.warnings = Counter[str]()
-        # The host placed these tensors, or a step of training made them from such ones.
+        # These are the ids of tensors that the host placed, and of tensors that a training step
+        # made from them.
         self._placed: set[int] = set()
         self._parts: dict[int, Parts] = {}
 
     def parts(self, held: DescribedTensor) -> Parts:
-        """Return along which mesh axes a tensor is the part of a sum, and where that was made."""
+        """Return the mesh axes along which a tensor is a part of a sum, each with the line of the
+        matmul that made the parts."""
         return self._parts.get(id(held.tensor), {})
 
     def follow(self, event: Event) -> None:
-        """Follow one call."""
+        """Note which results of a call are parts of a sum; warn if the call uses parts wrongly."""
         operation = OPERATIONS.get(event.name)
         if operation is None:
             return
@@ -239,7 +248,8 @@ class Sums:
         self.warnings[f"{event.where}: {last_name(event.name)} {text}"] += 1
 
     def _used(self, event: Event, made: Parts) -> Parts:
-        """Warn of parts that are used as if they were the sum; they are then followed no longer."""
+        """Warn that a call uses parts as if they were the sum. Its results do not count as parts,
+        so that there is only one warning."""
         for axis, where in made.items():
             self._warn(
                 event,
@@ -249,7 +259,8 @@ class Sums:
         return {}
 
     def _multiplied(self, event: Event, given: Sequence[Parts]) -> Parts:
-        """Return the parts of a product, which is linear in its first operand; a bias must wait."""
+        """Return the axes along which a product is a part of a sum. It is linear in its first
+        operand. A bias may be added only to the finished sum."""
         weight, made = event.operands[1], dict(given[0])
         contracted = len(weight.shard_shape) - (1 if event.kwargs.get("transpose_b") else 2)
         for axis, length in enumerate(weight.lead):
@@ -260,7 +271,7 @@ class Sums:
         return self._used(event, made) if event.kwargs.get("activation") else made
 
     def _check_terms(self, event: Event, terms: Sequence[DescribedTensor], made: Parts) -> None:
-        """Warn of a term that is the same on all chips, where the others are parts of a sum."""
+        """Warn if a term that is the same on all chips is added to parts of a sum."""
         for axis, where in made.items():
             if any(held.lead[axis : axis + 1] == (1,) for held in terms):
                 self._warn(
@@ -270,7 +281,8 @@ class Sums:
                 )
 
     def _reduced(self, event: Event, parts: Parts) -> Parts:
-        """Return the parts that are left: a collective adds or gathers those along its axis."""
+        """Return the parts that remain after a collective, which adds or gathers those along its
+        axis."""
         left = dict(parts)
         for sent in event.sent:
             lead = event.operands[0].lead
@@ -291,7 +303,7 @@ class Sums:
 
 
 def _same_on_chips(events: Sequence[Event]) -> list[str]:
-    """Return a warning where several chips have computed the same."""
+    """Return a warning if several chips have computed the same values."""
     made = [held for event in events for held in event.results if held.mesh is not None]
     chips = max((held.mesh.get_num_devices() for held in made), default=1)
     if chips == 1 or any(length > 1 for held in made for length in held.lead):

@@ -1,4 +1,4 @@
-"""Describe a call, and refuse what is wrong with it, in messages of the kit's form."""
+"""Describe calls, and raise errors about their arguments with ttkit's form of message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ttkit.sim.tensor import Layout
 
 
 def keywords_of(other) -> Callable:
-    """Show the keywords of `other` in the signature of a function that hands them on."""
+    """Return a decorator for a function that passes its keywords on to `other`: its signature then
+    shows the keyword-only parameters of `other`."""
 
     def shown(function):
         both = (inspect.signature(inspect.unwrap(f)) for f in (function, other))
@@ -25,7 +26,8 @@ def keywords_of(other) -> Callable:
 
 
 def translate(error, asked: describe) -> None:
-    """Let an error of `fail` name the call; raise one of the kit for what no check foresaw."""
+    """Add the call to the message of an error that `fail` raised. Raise an error of ttkit in place
+    of any other error, which no check has foreseen."""
     if hasattr(error, "asked"):
         if error.asked is None:
             error.asked, error.args = asked, (f"{asked}: {error}",)
@@ -40,12 +42,14 @@ def translate(error, asked: describe) -> None:
 
 
 def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
-    """Fail inside an operation or a checked function; the guard names the call."""
+    """Raise an error inside an operation or a checked function. The guard around the function adds
+    the call to the message (see `translate`)."""
     fail(None, rule, cure, kind)
 
 
 class describe:
-    """A call in one line, tensors by shape, dtype and mesh; formatted when a message needs it."""
+    """A call in one line, which shows tensors by shape, dtype and mesh. The line is made only when
+    a message needs it."""
 
     __slots__ = ("args", "kwargs", "name")
 
@@ -59,7 +63,8 @@ class describe:
 
     @staticmethod
     def is_shown(value) -> bool:
-        """Return False for layouts, meshes, mappers, None: the rule names what matters of them."""
+        """Return False for layouts, meshes, mappers and None. If they matter, the rule in the
+        message names them."""
         left_out = value is None or hasattr(value, "check_open") or hasattr(value, "config")
         return not (left_out or isinstance(value, Layout))
 

@@ -1,9 +1,9 @@
 """Work on big arrays: blocks that fit the cache, threads, memory, sums of several ranks.
 
 Independent matmuls, such as those of several chips, run on as many threads as BLAS would use, each
-with a BLAS of one thread. A matmul that BLAS spreads over its own threads makes them wait for each
-other many times, and they spin for some 25 ms afterwards, on a core that the next job needs. On an
-idle machine both ways are equally fast; beside one other process on two cores, independent matmuls
+with a BLAS of one thread. If BLAS spreads one matmul over its own threads, these threads wait for
+each other many times. Afterwards they spin for some 25 ms on cores that the next job needs. On an
+idle machine both ways are equally fast. Beside one other process on two cores, independent matmuls
 were two to three times faster. Where the threads of NumPy's BLAS cannot be limited, jobs run one
 after the other, and BLAS chooses its threads. Block sizes and thresholds were measured.
 """
@@ -23,10 +23,10 @@ import numpy as np
 from ttkit.sim.tensor.absent import absent
 
 Array = np.ndarray
-idle = [False]  # A call on a mesh without values sets this, and then no array is computed.
+idle = [False]  # This is True during a call on a mesh without values; then no array is computed.
 BLOCK = 1 << 17  # This many elements, with their result and scratch, fit in the cache.
 THREADS_PAY_FROM = 1 << 20  # From this many elements on, threads save more than they cost.
-PARTS = 4  # Big arrays have this many parts; a thread takes the next one when it is free.
+PARTS = 4  # Big arrays are cut into this many parts; a free thread takes the next part.
 
 # ---------------------------------------------------------------- blocks
 
@@ -34,26 +34,28 @@ PARTS = 4  # Big arrays have this many parts; a thread takes the next one when i
 def elementwise(
     kernel: Callable[[Array, Array, Array], object], array: Array, *, in_place: bool = False
 ) -> Array:
-    """Return an array of `kernel(values, out, scratch)` over blocks.
+    """Return an array that `kernel(values, out, scratch)` computes block by block.
 
     Args:
-        in_place: `out` may be the values' own memory; else the three never overlap.
+        kernel: a function that writes its result for a block of values into `out`.
+        array: the values.
+        in_place: whether `out` may be the memory of the values. If not, the three never overlap.
     """
     return _by_blocks(kernel, array, (-1,), in_place=in_place)
 
 
 def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
-    """Return a new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
+    """Return a new array that `kernel(rows, out)` computes by blocks of whole rows."""
     return _by_blocks(kernel, array, (-1, array.shape[-1]))
 
 
 def _by_blocks(
     kernel: Callable[..., object], array: Array, shape: tuple[int, ...], *, in_place: bool = False
 ) -> Array:
-    """Call `kernel` for blocks of values or rows, on threads when their elements are many.
+    """Call `kernel` for blocks of values or of rows, and use threads for arrays of many elements.
 
     Args:
-        shape: [values], and the kernel gets scratch; or [rows, columns].
+        shape: (-1,) for blocks of values, whose kernel also gets scratch; (-1, columns) for rows.
     """
     if idle[0]:
         return array
@@ -87,9 +89,9 @@ _inside = threading.local()
 
 @lru_cache(maxsize=1)
 def _switch():
-    """Return the controller of the number of threads of NumPy's BLAS, or None.
+    """Return the object that gets and sets the number of threads of NumPy's BLAS, or None.
 
-    The search for it takes milliseconds.
+    The search for it takes milliseconds, so the result is cached.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -102,7 +104,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "ttkit-chip")
 
 
-# A forked child has none of its parent's threads.
+# A forked child has none of its parent's threads, so it needs a new pool.
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
@@ -125,7 +127,8 @@ def _one_blas_thread(switch) -> Iterator[None]:
 
 
 def _threads() -> int:
-    """How many threads there may be: as many as BLAS has, else this process's processors."""
+    """Return how many threads may run: as many as BLAS has. If that is not known, it is the value
+    of OMP_NUM_THREADS, or the number of processors."""
     switch = _switch()
     if switch is not None:
         return _saved if _depth else switch.get_num_threads()
@@ -135,13 +138,13 @@ def _threads() -> int:
 def run(
     jobs: Iterable[Callable[[], object]], uses_blas: bool = True, worth_threads: bool = True
 ) -> None:
-    """Run independent jobs; each thread takes the next one when it is done with its last.
+    """Run independent jobs; each thread takes the next job when it has finished one.
 
     Args:
-        uses_blas: the jobs call BLAS. Two threads must not do that while BLAS has threads of its
-            own (it was up to 30 times slower).
-        worth_threads: the jobs take longer than waking a thread, some 50 microseconds; else they
-            run one after the other.
+        uses_blas: whether the jobs call BLAS. Two threads must not call BLAS while it has threads
+            of its own: that was up to 30 times slower.
+        worth_threads: whether the jobs take longer than waking a thread, some 50 microseconds. If
+            not, they run one after the other.
 
     Example:
         >>> done = []
@@ -182,11 +185,11 @@ def _work(rest: list[Callable[[], object]]) -> None:
 
 
 # ---------------------------------------------------------------- memory
-# malloc takes a big array's memory from the system anew and gives it back when it is freed. Filling
-# fresh pages costs as much as adding two arrays, so these settings make glibc's malloc keep up to
-# 128 MiB that are free. Chains of elementwise operations on shards of 32 to 128 KiB then took half
-# to two thirds of the time. The numbers are those of <malloc.h>; other systems have no such
-# function.
+# By default malloc takes the memory of each big array from the system, and gives it back when the
+# array is freed. Filling fresh pages costs as much as adding two arrays, so these settings make
+# glibc's malloc keep up to 128 MiB of free memory. Chains of elementwise operations on shards of 32
+# to 128 KiB then took half to two thirds of the time. The two constants are those of <malloc.h>.
+# Systems without glibc may have no function `mallopt`.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 with contextlib.suppress(AttributeError, OSError):
     malloc = ctypes.CDLL(None)
@@ -195,26 +198,28 @@ with contextlib.suppress(AttributeError, OSError):
 
 
 def empty(shape: tuple[int, ...], dtype=np.float32) -> Array:
-    """Return an array with arbitrary values; on a mesh without values, one that has none."""
+    """Return an array with arbitrary values; on a mesh without values, an array without values."""
     return absent(shape, dtype) if idle[0] else np.empty(shape, dtype)
 
 
 # ---------------------------------------------------------------- sums of several ranks
 # Each rank on a host writes its array into shared memory, adds up a part of all arrays, and reads
-# the result. This takes half the time of MPI's Allreduce or less, because Allreduce hands every
-# byte on several times (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
+# the result. This takes half the time of MPI's Allreduce or less, because Allreduce copies every
+# byte several times (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
 #
 # Ranks add up this many bytes of an array at a time, so that the slots of a few ranks fit in a
 # processor's cache.
 SHARED_CHUNK = 1 << 19
-# Up to this many bytes each rank adds up everything itself: that is faster than a second barrier.
+# Up to this many bytes each rank adds up all of the array itself, which is faster than a second
+# barrier.
 SHARED_WHOLE = 1 << 16
 
 
 class SharedSum:
-    """A slot for each rank of a communicator and one for the sum.
+    """Shared memory with a slot for each rank of a communicator and one slot for the sum.
 
-    Each slot exists twice: a late rank may still read those of one sum when the next begins.
+    There are two sets of slots, because a late rank may still read the slots of one sum when the
+    next sum begins.
     """
 
     def __init__(self, memory: mmap.mmap, rank: int, ranks: int):
@@ -224,9 +229,10 @@ class SharedSum:
         self.side = [list(slots[0]), list(slots[1])]
 
     def add_up(self, mine: Array, total: Array, meet: Callable[[], None]) -> None:
-        """Write the sum of all ranks' contiguous `mine`, in their order, into `total`.
+        """Write the sum of the arrays `mine` of all ranks, in the order of the ranks, into `total`.
 
-        `meet` returns when all have called it.
+        Both arrays must be contiguous. `meet` is a barrier: it returns when all ranks have called
+        it.
         """
         given, wanted, step = mine.reshape(-1), total.reshape(-1), SHARED_CHUNK // mine.itemsize
         for low in range(0, given.size, step):
@@ -254,10 +260,11 @@ def _sum(arrays: list[Array], out: Array) -> None:
 
 
 def shared_sum(comm) -> SharedSum | None:
-    """Return the shared memory of a communicator's ranks, or None; all of them must call.
+    """Return the shared memory of a communicator's ranks. All ranks must call this function.
 
-    The memory has no name that could stay behind: the others find it by the first rank's process
-    id.
+    It is None for one rank, for ranks on several hosts, or if a rank cannot open the memory. The
+    memory has no file name, so no file can be left behind. The other ranks find it through the
+    process id of the first rank.
     """
     from mpi4py import MPI
 
@@ -267,7 +274,7 @@ def shared_sum(comm) -> SharedSum | None:
     if comm.allreduce(not together) or comm.size < 2:
         return None
     size, file, memory = 2 * (comm.size + 1) * SHARED_CHUNK, -1, None
-    # Where this fails (not on Linux, or not allowed), the open below fails, too, and `memory` is
+    # If this fails (not on Linux, or not allowed), the `open` below fails, too, and `memory` stays
     # None.
     with contextlib.suppress(AttributeError, OSError):
         if comm.rank == 0:

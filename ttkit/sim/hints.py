@@ -1,7 +1,8 @@
-"""Hints: values that say how the hardware works, and that change no result.
+"""Hints: values that tell the hardware how to work, and that change no result.
 
-They are records: built by keyword with ttnn's defaults, printed, passed on. Nothing checks that a
-chip could work as they ask: blocks of a product, chunks of an attention, cores.
+Hints are records: a program builds them by keyword with ttnn's defaults, prints them and passes
+them on. Nothing checks whether a chip could follow a hint, such as the block sizes of a matmul, the
+chunk sizes of attention, or a choice of cores.
 """
 
 import inspect
@@ -46,7 +47,7 @@ RECORDS = {name: _record(name) for name in known() if name.endswith("Config")}
 
 
 def init_device_compute_kernel_config(arch, device_kernel_config=None, **fields):
-    """Return the WormholeComputeKernelConfig that is given, else one of these fields."""
+    """Return `device_kernel_config`, else a new WormholeComputeKernelConfig with these fields."""
     fields = {"math_fidelity": MathFidelity.LoFi} | fields
     return device_kernel_config or RECORDS["WormholeComputeKernelConfig"](**fields)
 
@@ -61,7 +62,7 @@ class DispatchCoreConfig:
 
 
 def get_arch_name() -> str:
-    """Return the generation of the machine's chips, as "wormhole_b0"."""
+    """Return the generation of the machine's chips, for example "wormhole_b0"."""
     return visible().chip.arch.lower()
 
 
@@ -71,7 +72,7 @@ class SubDeviceId(NamedInt):
 
 
 class SubDevice(NamedTuple):
-    """Cores that take part together: a set of ranges for each type of core."""
+    """A group of cores: a set of core ranges for each type of core."""
 
     cores: Sequence
 
@@ -92,12 +93,12 @@ def create_global_semaphore(
 
 
 def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value: int) -> None:
-    """Set the counter."""
+    """Set the semaphore's counter."""
     global_semaphore.value = reset_value
 
 
 class global_circular_buffer(NamedTuple):
-    """Room in the L1 of cores, for what `dram_prefetcher` reads ahead."""
+    """A buffer in the L1 of cores, for the data that `dram_prefetcher` reads ahead."""
 
     sender_receiver_core_mapping: Any
     size: int
@@ -106,12 +107,12 @@ class global_circular_buffer(NamedTuple):
 def create_global_circular_buffer(
     mesh_device, sender_receiver_core_mapping, size: int, buffer_type=BufferType.L1
 ):
-    """Return a buffer that cores share, a sender and its receivers each."""
+    """Return a buffer that cores share: each sender core shares it with its receiver cores."""
     return global_circular_buffer(sender_receiver_core_mapping, size)
 
 
 def _nothing(*args, **kwargs) -> None:
-    """Do nothing: every operation has ended when it returns; `ttkit.profile` has their times."""
+    """Do nothing: every operation has ended when it returns. `ttkit.profile` has the times."""
 
 
 record_event = event_synchronize = wait_for_event = _nothing

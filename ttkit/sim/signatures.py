@@ -1,8 +1,8 @@
 """Bind the arguments of a call to the parameters that ttnn's own function has.
 
-`signatures.json` has them, recorded from the library by `tests/real/record_signatures.py`: the
-name, type and default of each parameter of each overload. Functions of the kit's own, which ttnn
-does not have, are bound to their Python parameters in the same way.
+`signatures.json` has the name, type and default of each parameter of each overload.
+`tests/real/record_signatures.py` records them from the library. Functions that ttkit has and ttnn
+does not have are bound to their Python parameters in the same way.
 """
 
 import functools
@@ -18,13 +18,13 @@ import numpy as np
 from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
-# Keywords of earlier versions have these names in ttnn 0.81.1; one with "" is gone from it, and
-# changes no value.
+# The keys are keywords of earlier versions, and the values are their names in ttnn 0.81.1. With ""
+# ttnn 0.81.1 does not have the keyword any more, and the keyword changes no value.
 OLDER = {
     "accurate_mode": "",
     "distributed_program_config": "",
     "fast_and_approximate_mode": "",
-    "mesh_device": "",  # A tensor has its mesh, so none is given.
+    "mesh_device": "",  # A tensor knows its mesh, so the call does not need one.
     "reciprocals": "",
     "round_mode": "rounding_mode",
     "tiles_per_chunk": "",
@@ -32,8 +32,9 @@ OLDER = {
     "use_pack_untilize": "",
 }
 Classes = tuple[type, ...]
-# A name of a type stands for these classes; `ttkit.sim.ttnn` adds its own. A type that is not here,
-# such as Sequence[int], takes anything, and the function itself looks at the value.
+# A parameter whose type has one of these names takes arguments of these classes. `ttkit.sim.ttnn`
+# adds the classes of ttnn. A type that is not here, such as Sequence[int], takes any argument, and
+# the function itself checks the value.
 CLASSES = {
     "int": (int, np.integer),
     "float": (int, float, np.number),
@@ -41,17 +42,18 @@ CLASSES = {
     "str": (str,),
     "None": (NoneType,),
 }
-# ttnn takes these for every operation.
+# Every operation of ttnn takes these keywords.
 QUEUES = (("queue_id", "int | QueueId | None", None), ("cq_id", "int | QueueId | None", None))
 PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
-# A tensor under one of these names gets the result, and is returned.
+# If a call gives a tensor under one of these names, the result is written into that tensor, and the
+# call returns it.
 OUTPUTS = frozenset(
     """input_grad optional_output_tensor optional_tensor out output output_tensor output_tensors
     persistent_output_buffer persistent_output_buffers persistent_output_tensor
     preallocated_output""".split()
 )
-# These change values, so that a function here that does not name them refuses them. What else ttnn
-# takes and a function here does not name is a hint to the hardware.
+# These parameters change values, so a function of the simulator that does not have one of them
+# refuses it. Any other parameter that only ttnn has is a hint to the hardware.
 CHANGE_VALUES = frozenset(
     """are_required_outputs attention_sink attn_mask_block_map bias block_size cache_position_modulo
     chunks correction cu_window_seqlens dims fuse_swiglu fused_ternary_input_a
@@ -65,7 +67,7 @@ CHANGE_VALUES = frozenset(
 
 @functools.cache
 def classes_of(kind: str) -> Classes:
-    """Return the classes that a written type stands for; `object` where it may be anything.
+    """Return the classes of a type that is written as text; `object` stands for any class.
 
     Example:
         >>> classes_of("str | None"), classes_of("list[int]")
@@ -76,16 +78,16 @@ def classes_of(kind: str) -> Classes:
 
 @functools.cache
 def known() -> dict[str, list[list]]:
-    """Return what `signatures.json` has, by ttnn's names."""
+    """Return the overloads in `signatures.json`, by ttnn's name of the function."""
     path = pathlib.Path(__file__).with_name("signatures.json")
     return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
-    """Return the overloads of one of ttnn's functions; none where ttnn has no such name.
+    """Return the overloads of one of ttnn's functions, or [] if ttnn has no function of this name.
 
     Args:
-        more: keywords that each of them takes as well.
+        more: keywords that each overload takes as well.
 
     Example:
         >>> [list(overload.parameters) for overload in recorded("copy")]
@@ -102,7 +104,8 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
                 continue
             own, types, value = [*each, inspect.Parameter.empty][:3]
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
-        # In ttnn a parameter without a default may stand behind one that has one.
+        # In ttnn a parameter without a default may follow one with a default. Python would refuse
+        # this order.
         unchecked = functools.partial(inspect.Signature, __validate_parameters__=False)
         found.append(unchecked(made))
     return found
@@ -113,9 +116,9 @@ class Argument(NamedTuple):
     """An argument of a call.
 
     Attributes:
-        number: counted from 0, first those by place, then those by name.
-        name: the function's name for it; ttnn's where the function does not have it.
-        parameter: ttnn's.
+        number: its number in the call, from 0; positional arguments come before keywords.
+        name: the function's name for it, or ttnn's name if the function does not have it.
+        parameter: ttnn's parameter.
     """
 
     number: int
@@ -127,10 +130,12 @@ class Way(NamedTuple):
     """How the arguments of calls with the same classes and names reach a function.
 
     Attributes:
-        in_order: it takes those by place as they are; else it takes all by name.
-        own: the numbers of those that it takes by name.
-        changing: those that it does not have, and that change values.
-        output, memory: the numbers of those that say where the result goes; -1 for none.
+        in_order: True if the function takes the positional arguments as they are; otherwise it
+            takes every argument by name.
+        own: the number of each argument that the function takes by name.
+        changing: the arguments that the function does not have and that change values.
+        output, memory: the numbers of the output tensor and of the memory configuration, or -1 if
+            the call does not give one.
     """
 
     in_order: bool
@@ -140,12 +145,14 @@ class Way(NamedTuple):
     memory: int
 
     def sort(self, args: tuple, kwargs: dict[str, Any]):
-        """Return the function's arguments by place and by name, the output, and its memory.
+        """Return the positional arguments, the keywords, the output and the memory configuration.
 
         Raises:
-            TTKitError: an argument that it does not have changes values.
+            TTKitError: the call gives an argument that changes values and that the function does
+                not have.
         """
-        values = (*args, *kwargs.values(), None)  # The number -1 is that of None.
+        # The number -1 stands for an argument that was not given, so the last value is None.
+        values = (*args, *kwargs.values(), None)
         for number, name, parameter in self.changing:
             value, usual = values[number], parameter.default
             if value is not None and (type(value) is not type(usual) or value != usual):
@@ -155,11 +162,11 @@ class Way(NamedTuple):
 
 
 class Signature:
-    """What a function takes; each part is computed when it is first asked for.
+    """The parameters of a function and of ttnn's overloads; they are computed on first use.
 
     Args:
-        name: ttnn's.
-        more: keywords that ttnn takes beside those that are recorded.
+        name: ttnn's name of the function.
+        more: keywords that ttnn takes in addition to the recorded ones.
     """
 
     def __init__(self, function: Callable, name: str, *more: tuple):
@@ -177,23 +184,24 @@ class Signature:
 
     @functools.cached_property
     def overloads(self) -> list[inspect.Signature]:
-        """ttnn's, or the function's own where ttnn has none of that name."""
+        """ttnn's overloads, or the function's own signature if ttnn has no function of its name."""
         return recorded(self.name, *self.more) or [inspect.signature(self.__wrapped__)]
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The overload that takes most, which `help` shows."""
+        """The overload with the most parameters, which `help` shows."""
         return max(self.overloads, key=lambda overload: len(overload.parameters))
 
     @functools.cached_property
     def known(self) -> set[str]:
-        """The parameters of all overloads."""
+        """The names of the parameters of all overloads."""
         return {name for overload in self.overloads for name in overload.parameters}
 
     def names(self, there: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-        """Return the function's name of each parameter of an overload; ttnn's where it has none.
+        """Return the function's name for each of an overload's parameters, by ttnn's name.
 
-        Where the names differ, it is the function's parameter in the same place.
+        If the names differ, the name of the function's parameter in the same place is used. A
+        parameter that the function does not have keeps ttnn's name.
         """
         has, found = self.own, {name: name for name in there}
         for mine, name in zip(has, there):
@@ -207,8 +215,9 @@ class Signature:
         """Return the arguments of a call for each overload that takes them.
 
         Args:
-            count: how many there are by place.
-            names: of the others; names of earlier versions are replaced by the new ones.
+            count: the number of positional arguments.
+            names: the names of the keyword arguments. A name of an earlier version is replaced by
+                the new name.
         """
         newer = [name if name in self.known else OLDER.get(name, name) for name in names]
         numbers = {name: number for number, name in enumerate(newer, count) if name}
@@ -222,15 +231,15 @@ class Signature:
         return found
 
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a right call by the function's names, and its defaults."""
+        """Return the arguments of a valid call, and the other defaults, by the function's names."""
         values, arguments = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))[0]
         return self.usual | {name: values[number] for number, name, _ in arguments}
 
     def way(self, asked: describe) -> Way | None:
-        """Return how the arguments reach the function: None where it takes them as they are.
+        """Return how the arguments reach the function, or None if it takes them as they are.
 
         Raises:
-            TypeError: they are no call of it.
+            TypeError: no overload takes these arguments.
         """
         args, kwargs = asked.args, asked.kwargs
         values, fits = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))
@@ -245,7 +254,8 @@ class Signature:
             self._refuse_class(asked, values, fits)
         mine = [name for name, parameter in self.own.items() if parameter.kind <= PLACE]
         in_order = [each.name for each in fit[: len(args)]] == mine[: len(args)]
-        named = sorted(fit[len(args) :] if in_order else fit)  # They stand as in the call.
+        # The arguments are sorted by number, so they are in the order of the call.
+        named = sorted(fit[len(args) :] if in_order else fit)
         own = {each.name: each.number for each in named if each.name in self.own}
         if in_order and own.keys() == kwargs.keys():
             return None
@@ -258,7 +268,7 @@ class Signature:
         return Way(in_order, own, changing, output, memory)
 
     def _takes_older(self, unknown: list[str]) -> bool:
-        """Return whether the dialect takes keywords of an earlier version."""
+        """Return whether all these keywords are of earlier versions, and the dialect takes them."""
         if not OLDER.keys() >= {*unknown}:
             return False
         new = OLDER[unknown[0]]
@@ -266,8 +276,8 @@ class Signature:
         return older_form(f"{self.name}(..., {unknown[0]}=)", spelling)
 
     def _refuse_class(self, asked: describe, values: tuple, fits: list[list[Argument]]) -> NoReturn:
-        """Raise a TypeError that names the parameter, what was given and what it takes."""
-        # The overload that takes the most of the arguments is the one that was meant.
+        """Raise a TypeError that names the parameter, the argument and the types that it takes."""
+        # The user meant the overload that accepts the most arguments before the first wrong one.
         place, name = max(_misfit(fit, values) for fit in fits)
         meant = [fit[place - 1] for fit in fits if _misfit(fit, values) == (place, name)]
         kinds = " | ".join(each.parameter.annotation for each in meant)
@@ -278,7 +288,7 @@ class Signature:
 
 
 def bind(overload, args, kwargs) -> tuple[inspect.BoundArguments | None, str]:
-    """Return the arguments by name, or why they are no call of this overload."""
+    """Return the bound arguments and "", or None and the reason why they do not fit."""
     try:
         return overload.bind(*args, **kwargs), ""
     except TypeError as error:
@@ -289,7 +299,7 @@ RIGHT = 0, ""
 
 
 def _misfit(arguments: list[Argument], values: tuple) -> tuple[int, str]:
-    """Return the place of the first argument of a wrong class, from 1, and its name; or RIGHT."""
+    """Return place (from 1) and name of the first argument of a wrong class; RIGHT if none is."""
     for place, (number, _, parameter) in enumerate(arguments, 1):
         if not isinstance(values[number], classes_of(str(parameter.annotation))):
             return place, parameter.name

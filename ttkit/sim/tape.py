@@ -1,7 +1,7 @@
-"""The tape: what a program did, call by call. There is one recorder; all others are readers.
+"""The tape records what a program did, call by call. It is the only recorder; others read it.
 
 Traces, the profile, the report of a program, the exercises and the planner read the same events. A
-call that another operation makes is part of that operation, and no event of its own.
+call that another operation makes is part of that operation and does not get its own event.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from ttkit.sim.tensor.tensor import Allocation, Tensor, most_in_use
 
 
 class DescribedTensor(NamedTuple):
-    """A tensor as it was when a call began or returned: all but its values.
+    """A description of a tensor when a call began or returned: everything except the values.
 
-    The names are those of `Tensor`, so that a function of shapes and types takes either.
+    The fields have the names of `Tensor`, so a function that needs only shapes and types takes both
+    classes.
 
     Attributes:
-        tensor, array: weak references, so that a reader can recognise a tensor in several events
-            without keeping it alive.
+        tensor, memory, array: weak references to the tensor, its allocation and its array, so that
+            a reader can recognise a tensor in several events without keeping it alive.
         lead: the lengths of the array's axes over the chips; along an axis of length 1 all chips
             have the same values.
     """
@@ -61,14 +62,14 @@ DESCRIBED = attrgetter(*DescribedTensor._fields[:7])
 
 
 class HostArray(NamedTuple):
-    """A NumPy array or torch tensor among the arguments of a call: all but its values."""
+    """A description of an array or a torch tensor in a call: everything except the values."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
 class CollectiveRecord(NamedTuple):
-    """A collective that ran: enough to plan it, and cheap to keep."""
+    """A collective that ran: the arguments from which its plan can be built."""
 
     collective: str  # This is the name of its builder in `ttkit.plans`.
     mesh: Any
@@ -77,7 +78,7 @@ class CollectiveRecord(NamedTuple):
 
     @property
     def axis(self) -> int | None:
-        """The mesh axis; None for all chips, and for a transfer between two."""
+        """The mesh axis, or None if the collective is over all chips or between two chips."""
         return dict(self.how).get("axis")
 
     @property
@@ -94,12 +95,12 @@ class Event:
 
     Attributes:
         name: a key of `OPERATIONS`, or the name of a call that manages meshes.
-        args, kwargs, result: as the program gave and got them, with a `DescribedTensor` in place of
-            each tensor and a `HostArray` in place of each array.
-        part: what the program was doing, by `Tape.part`.
-        returned: the call has not failed.
+        args, kwargs, result: the arguments and the result of the call, with a `DescribedTensor` in
+            place of each tensor and a `HostArray` in place of each array.
+        part: the value of `Tape.part` when the call began.
+        returned: True once the call has returned without an error.
         sent: the collectives that the call ran, in order.
-        in_use: bytes in use when it returned, of the chip that holds most.
+        in_use: the bytes in use when the call returned, on the chip that holds most.
         where: the file and line of the program that made the call, if `Tape.before` writes it.
     """
 
@@ -128,13 +129,14 @@ class Tape:
     """Events in the order of their calls.
 
     Args:
-        keeps: operations whose events have the tensors themselves, so that the calls can be
-            repeated, or the values read.
-        before: sees each event when its call begins, and may raise to refuse the call.
-        after: sees each event and its result, when the call has returned.
+        keeps: the names of operations whose events keep the tensors themselves, so that a reader
+            can repeat the calls or read the values.
+        before: a function that gets each event when its call begins; it may raise an error to
+            refuse the call.
+        after: a function that gets each event and the result when the call has returned.
 
     Attributes:
-        part: what the program is doing now; a program that has parts sets it.
+        part: a name for what the program is doing now; a program that has parts sets it.
     """
 
     mesh: Any = None  # This is the mesh without values on which the calls run, if there is one.
@@ -172,7 +174,7 @@ def tape(**how) -> Iterator[Tape]:
     """Record the calls of a `with` block.
 
     Args:
-        how: what `Tape` takes.
+        how: the arguments of `Tape`.
 
     Example:
         >>> from ttkit import ttnn
@@ -194,21 +196,22 @@ def described(value):
     """Return a value with a description in place of each tensor and array in it."""
     if isinstance(value, Tensor):
         return DescribedTensor.of(value)
-    # A named tuple, such as a `CoreCoord`, has no tensors, and is not made from one iterable.
+    # A named tuple, such as a `CoreCoord`, has no tensors, and its class does not take an iterable.
     if type(value) in (list, tuple):
         return type(value)(map(described, value))
-    if getattr(value, "ndim", 0):  # A single number may say how the call works, and stays.
+    # An array without dimensions is one number. It may be a parameter of the call, so it stays.
+    if getattr(value, "ndim", 0):
         return HostArray(tuple(value.shape), str(value.dtype).removeprefix("torch."))
     return value
 
 
 def snapshot(value):
-    """Return a value as it is now: a list may be changed after the call."""
+    """Return a value as it is now; a list is copied, because it may change after the call."""
     return [snapshot(each) for each in value] if isinstance(value, list) else value
 
 
 def tensors_in(value) -> list:
-    """Return the tensors in an argument or a result, in order, or their descriptions."""
+    """Return the tensors, or their descriptions, in an argument or a result, in order."""
     if isinstance(value, (Tensor, DescribedTensor)):
         return [value]
     if type(value) in (list, tuple):
@@ -222,10 +225,10 @@ def stored_bytes(tensors: Sequence) -> int:
 
 
 # ---------------------------------------------------------------- calls without values
-# At most this many calls are known; a search over layouts needs a few thousand.
+# At most this many calls are remembered; a search over layouts needs a few thousand.
 MAX_KNOWN_CALLS = 1 << 15
 KEYABLE = (int, float, str, NoneType, Enum)
-# These fields of a result are the same each time; its mesh and its memory are new.
+# A repeated call gives its results these fields again. Their mesh and their allocation are new.
 REUSED_FIELDS = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
 
 
@@ -246,10 +249,10 @@ _known: dict[Any, Known] = {}
 
 
 class TapeWithoutValues(Tape):
-    """A tape of a mesh without values; a call runs once for the same shapes and types.
+    """A tape of a mesh without values; calls with the same shapes and types run only once.
 
     Attributes:
-        held: of each event, the bytes in use by owner, in the order of `mesh.used`.
+        held: for each event, the bytes in use by each owner, in the order of `mesh.used`.
     """
 
     def __init__(self, mesh):
@@ -257,7 +260,7 @@ class TapeWithoutValues(Tape):
         self.mesh, self.held = mesh, []
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
-        """Make a call, or repeat what is known of it; write it down, and return its result."""
+        """Make a call, or repeat a known one without computing; record it; return its result."""
         given = [*args, *kwargs.values()]
         try:
             key = (name, *kwargs, *map(_key, given))
@@ -277,20 +280,21 @@ class TapeWithoutValues(Tape):
         return result
 
     def _repeat(self, known: Known, given: list):
-        """Write a known call down, and return its result for these operands."""
+        """Record a known call, and return its result for these operands."""
         event, made = known.event, []
         for result in known.results:
             if isinstance(result, int):
                 made.append(tensors_in(given)[result])
                 continue
             fields, nbytes = result
-            tensor = object.__new__(Tensor)  # `new_tensor` would take three times as long.
+            # `new_tensor` would take three times as long, so the fields are set here.
+            tensor = object.__new__(Tensor)
             tensor._array, tensor.dtype, tensor.layout, tensor.grid, *rest = fields
             tensor.topology, tensor.shard_shape, tensor.padded = rest
             tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
             tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
-        held = [*self.mesh.used.values()]  # It includes the results.
+        held = [*self.mesh.used.values()]  # These bytes include the results.
         self.held.append(held)
         again = (event.name, event.args, event.kwargs, self.part, event.result, True)
         self.events.append(Event(*again, event.sent, sum(held)))
@@ -299,11 +303,11 @@ class TapeWithoutValues(Tape):
 
 
 class NotPlain(Exception):
-    """An argument may have a state, so that the same call may give another result."""
+    """An argument may have a state, so the same call may give another result the next time."""
 
 
 def _key(value):
-    """Return the part of an argument on which a result without values depends, as a cache key."""
+    """Return a cache key: the part of an argument that a result without values depends on."""
     if type(value) is Tensor:
         array = value._array
         if array is None or value.plain_memory_config is not DRAM_MEMORY_CONFIG:

@@ -1,6 +1,7 @@
-"""The namespace: its public names are ttnn's, for the part that the simulator covers.
+"""The simulator's `ttnn`: the public names of this module are names of ttnn.
 
-The operations come from the one table, which each module fills; the rest is listed by module.
+The operations come from the table `OPERATIONS`, which the modules of the simulator fill. `_HELD`
+lists the other names by module.
 """
 
 from collections.abc import Iterable as _Iterable
@@ -24,10 +25,10 @@ from ttkit.sim.tape import tape as _tape
 from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
-# Each of these modules enters its operations into the table.
+# When one of these modules is imported, it enters its operations into `OPERATIONS`.
 for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
     _import_module(f"ttkit.sim.{_name}")
-# A line has a module and the names that it holds.
+# Each line has a module and names that this module defines.
 _HELD = """
 hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
 hints                create_global_circular_buffer create_global_semaphore event_synchronize
@@ -79,7 +80,7 @@ tensor.tensor        Tensor is_tensor_storage_on_device
 _load, _names, _ = _attach(__name__, _HELD, "ttkit.sim")
 for _name in _names():
     _load(_name)
-# Each of these names stands for another one.
+# Each key is another name for the object that its value names.
 _aliases = {
     "CloseDevice": "close_device",
     "CreateDevice": "open_device",
@@ -94,7 +95,8 @@ _aliases = {
     "sub": "subtract",
     "sub_": "subtract_",
 }
-# Programs of December 2025 use these names; the values are those of ttnn 0.81.1 for the same.
+# Programs of December 2025 use the keys. The values are the names of the same objects in ttnn
+# 0.81.1.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
@@ -104,7 +106,7 @@ globals().update({name: globals()[other] for name, other in _aliases.items()})
 
 
 def _missing(name: str, among: _Iterable[str]) -> _Any:
-    """Raise for a missing name; name the closest one, and where to add an operation."""
+    """Raise an AttributeError with the closest name and with the place to add an operation."""
     if name.rpartition(".")[2].startswith("_"):
         raise AttributeError(f"module 'ttnn' has no attribute {name!r}")
     rule = f"the simulator has no such name{_nearest(name, among, '; the closest is ttnn.{}')}"
@@ -141,14 +143,15 @@ def __getattr__(name: str) -> _Any:
 
 # ---------------------------------------------------------------- namespaces in ttnn
 _known = vars(_opening) | vars(_norms) | vars(_grid) | globals()
-# ttnn converts lists, tuples and numbers to these classes.
+# ttnn converts lists, tuples and numbers to these classes, so a parameter with one of these types
+# also takes those.
 _converted = ("CoreCoord", "Shape", "UnaryWithParam")
 _classes = {name: each for name, each in globals().items() if isinstance(each, type)}
 _CLASSES.update({name: (each,) for name, each in _classes.items() if name not in _converted})
 
 
 def _space(prefix: str, names: str) -> _Space:
-    """Return a namespace that has these names."""
+    """Return a namespace with these names, which are separated by spaces."""
     return _Space(prefix, {name: _known[name] for name in names.split()})
 
 
@@ -181,7 +184,10 @@ _ttnn = _SimpleNamespace(
 
 
 def get_fallback_function(operation: _Any) -> _Any:
-    """Return what computes an operation on the host: here itself, as NumPy computes them all."""
+    """Return the function that computes an operation on the host.
+
+    In the simulator NumPy computes all operations, so it is the operation itself.
+    """
     return operation
 
 
@@ -190,7 +196,10 @@ _last_trace: list[_Any] = []
 
 @_contextmanager
 def _trace() -> _Iterator[_Any]:
-    """Record the operations of a `with` block for `tracer.visualize`, in it or after it."""
+    """Record the operations of a `with` block.
+
+    `tracer.visualize` prints them, inside the block or after it.
+    """
     with _tape() as calls:
         _last_trace[:] = [calls]
         yield calls

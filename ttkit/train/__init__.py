@@ -17,8 +17,8 @@ Example:
 
 from ttkit.lazy import attach
 
-# A name is imported on first use. A line has a module and the names that it holds; a module without
-# names is a name itself.
+# Each line has a module and names that the module defines. A name is imported on first use. If a
+# line has no names, the last part of the module's name is the name.
 _NAMES = """
 config
 autograd.ops

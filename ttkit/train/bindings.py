@@ -1,4 +1,7 @@
-"""What ttml has in another form than the rest of `ttkit.train`; `ttkit.ttml` has ttml's names."""
+"""Functions and classes of ttml whose form differs from that in the rest of `ttkit.train`.
+
+`ttkit.ttml` has them under the names of ttml's modules.
+"""
 
 from enum import Enum
 from operator import add, mul, sub  # noqa: F401
@@ -34,24 +37,27 @@ def enable_fabric(num_devices: int) -> None:
 
 
 def synchronize_gradients(parameters, cluster_axes=None) -> None:
-    """Replace each gradient by its mean over replicas: all devices, if no context says which."""
+    """Replace each gradient by its mean over the replicas.
+
+    Without `cluster_axes` and without a parallelism context, all devices are replicas.
+    """
     if not (cluster_axes or AutoContext.get_instance().is_parallelism_context_initialized()):
         cluster_axes = range(AutoContext.get_instance().get_device().shape.dims())
     distributed.synchronize_gradients(parameters, cluster_axes)
 
 
-synchronize_parameters = synchronize_gradients  # It has this name in ttml of December 2025.
+synchronize_parameters = synchronize_gradients  # In December 2025 ttml used this name.
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Return a tensor of that shape and type, of zeros here."""
+    """Return a tensor of the same shape and type; here its values are zeros."""
     return Tensor(ttnn.zeros_like(tensor.get_value()))
 
 
 def clip_grad_norm(
     parameters, max_norm: float, p_norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> float:
-    """Scale all gradients down if their norm is above `max_norm`; return the norm before."""
+    """Scale all gradients down if their norm is above `max_norm`; return the unscaled norm."""
     if p_norm_type != 2:
         fail("clip_grad_norm", f"p_norm_type={p_norm_type} is not 2, the only norm here", "2.0")
     return optimizers.clip_grad_norm(parameters, max_norm)
@@ -68,7 +74,7 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
     Args:
         prediction: [B, 1, S, V].
         target: [B, S], UINT32, row-major.
-        reduce: as in ttml; only the mean is available here.
+        reduce: a reduction of ttml; it is ignored, because only the mean is available here.
     """
     batch, _, length, width = prediction.shape()
     tokens = current_layout().numbers(width)
@@ -78,7 +84,7 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
 
 # ---------------------------------------------------------------- models
 def _named(root: str, parameters: dict[str, Parameter]) -> dict[str, Parameter]:
-    """Return parameters by paths, as ttml has them: "linear/weight"."""
+    """Return parameters by ttml's paths, such as "linear/weight"."""
     return {f"{root}/{name}".replace(".", "/"): value for name, value in parameters.items()}
 
 
@@ -98,7 +104,7 @@ def create_linear_regression_model(input_size: int, output_size: int) -> LinearL
 
 
 class GPT2TransformerConfig(SimpleNamespace):
-    """The settings of a model, set one by one; see `TransformerConfig` for names and defaults."""
+    """The settings of a GPT, as attributes; see `TransformerConfig` for names and defaults."""
 
     model_type, root = "gpt2", "transformer"
 
@@ -110,7 +116,7 @@ class LlamaConfig(GPT2TransformerConfig):
 
 
 class Model(Module):
-    """A transformer with initial values, called as in ttml, with tokens [B, 1, 1, S] and a causal
+    """A transformer with initial values; as in ttml, it takes tokens [B, 1, 1, S] and a causal
     mask.
     """
 
@@ -121,7 +127,7 @@ class Model(Module):
         self.init_weights(AutoContext.get_instance().get_seed())
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return {path: parameter}, as "llama/norm/weight"."""
+        """Return {path: parameter}; a path is, for example, "llama/norm/weight"."""
         return _named(self.root, self.model.parameters())
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -22,7 +22,7 @@ OPTIONS = (
 
 
 def train(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Train as a configuration says, or print what that would take."""
+    """Train by a configuration, or with `--plan` print the memory and time that it would need."""
     text = "a training configuration, such as configs/training/nanogpt.yaml"
     parser.add_argument("--config", required=True, metavar="FILE", help=text)
     add_options(parser, OPTIONS)

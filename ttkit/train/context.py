@@ -1,5 +1,5 @@
-"""The state of which a training program has one: its device, its seed, its ranks and the sockets to
-them, and which mesh axis each strategy takes.
+"""The process-wide state of a training program: the device, the seed, the ranks and the sockets to
+them, and the mesh axis of each strategy.
 
 Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context)."""
 
@@ -26,7 +26,7 @@ from ttkit.train.config.settings import (
 )
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
-FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
+FIFO_BYTES = 1 << 16  # The receiving buffer of a socket has this many bytes on each chip.
 
 
 class DistributedContext:
@@ -55,8 +55,9 @@ class DistributedContext:
 
 
 def socket_config(mesh, memory, to: Callable = lambda chip: chip, **ranks: int):
-    """Return the configuration of sockets from each chip of a mesh to the chip at `to`: unless
-    given, the one at the same coordinate, on the mesh of another rank.
+    """Return the configuration of a socket from each chip of a mesh to the chip at `to(chip)`.
+
+    Without `to`, that is the chip at the same coordinate on the mesh of another rank.
     """
 
     def core(chip):
@@ -68,10 +69,10 @@ def socket_config(mesh, memory, to: Callable = lambda chip: chip, **ranks: int):
 
 
 def sockets(mesh, peer: int) -> dict[int, Any]:
-    """Return the sockets between the mesh of this rank and one of the same shape on another rank,
-    by the rank that sends: each chip is connected to the chip at its coordinate.
+    """Return the two sockets between this rank's mesh and a mesh of the same shape on rank `peer`.
 
-    Both ranks must make their sockets in the same order."""
+    The key of a socket is the rank that sends. Each chip is joined to the chip at the same
+    coordinate. Both ranks must make their sockets in the same order."""
     rank = int(ttnn.distributed_context_get_rank())
     memory, found = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, FIFO_BYTES), {}
     for sender, receiver in sorted([(rank, peer), (peer, rank)]):
@@ -80,11 +81,11 @@ def sockets(mesh, peer: int) -> dict[int, Any]:
     return found
 
 
-_kept = functools.cache(sockets)  # The tensors of ttml have one pair for all of them.
+_kept = functools.cache(sockets)  # All tensors that `SocketManager` sends share these sockets.
 
 
 class SocketManager:
-    """Sends tensors of ttml from rank to rank, between meshes of the same shape."""
+    """A manager that sends ttml's tensors from rank to rank, between meshes of the same shape."""
 
     def send(self, tensor, distributed_ctx, rank: int, use_grad: bool = False) -> None:
         """Send the values of a tensor, or its gradient."""
@@ -93,7 +94,7 @@ class SocketManager:
         ttnn.experimental.send_async(value, _kept(value.device(), rank)[mine])
 
     def recv(self, tensor, distributed_ctx, rank: int, use_grad: bool = False):
-        """Fill a tensor like the one that is sent with what arrives, and return it."""
+        """Receive values into a tensor of the shape and type of the sent one, and return it."""
         like = ttnn.zeros_like(tensor.get_value())
         value = ttnn.experimental.recv_async(like, _kept(like.device(), rank)[rank])[0]
         (tensor.set_grad if use_grad else tensor.set_value)(value)
@@ -101,7 +102,7 @@ class SocketManager:
 
 
 class SocketType(Enum):
-    """How tensors travel between ranks on hardware; here all do by sockets between meshes."""
+    """How ttml sends tensors between ranks; here both kinds use sockets between meshes."""
 
     MPI = 0
     FABRIC = 1
@@ -128,7 +129,7 @@ class DistributedConfig(NamedTuple):
 
 
 class ParallelismContext:
-    """ttml's view of a `Layout` on the open mesh: which axis each strategy has.
+    """ttml's interface to a `Layout` on the open mesh: the mesh axis of each strategy.
 
     Args:
         device: an open mesh.
@@ -215,7 +216,7 @@ class AutoContext:
         return cls._instance
 
     def set_seed(self, seed: int) -> None:
-        """Set the number that initial weights and samples are drawn from."""
+        """Set the seed of initial weights and samples."""
         self._seed = int(seed)
 
     def get_seed(self) -> int:
@@ -232,21 +233,22 @@ class AutoContext:
     ) -> None:
         """Open the mesh to train on.
 
-        Several chips get a fabric unless one is configured: FABRIC_1D, or FABRIC_1D_RING where
-        cables close the rows and columns of the machine, or FABRIC_2D where the descriptor of
-        TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
-        A shape that the machine has only transposed is opened with a warning. A shape that does
-        not fit that descriptor is refused: with ttml, opening it hangs, or a collective does later.
+        If the mesh has several chips and no fabric is configured, this configures one: FABRIC_1D,
+        or FABRIC_1D_RING if cables close the rows and columns of the machine, or FABRIC_2D if the
+        descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
+        If only the transposed shape fits the machine, the mesh is opened with a warning. A shape
+        that does not fit that descriptor is refused: with ttml, opening the mesh or a later
+        collective hangs.
 
         Args:
             mesh_shape: [rows, columns]; [1, 1] unless given.
-            device_ids: these chips in this order; None or [] leaves the choice to ttnn.
-            ring: FABRIC_2D, which has a route from the last chip of a line to the first, as ring
-                attention needs.
+            device_ids: the ids of the chips in the order of the mesh; with None or [] ttnn chooses.
+            ring: choose FABRIC_2D, which has a route from the last chip of a line to the first.
+                Ring attention needs this route.
 
         Raises:
-            TTKitError: a device is open; the shape is not the descriptor's; what
-                `ttnn.open_mesh_device` refuses.
+            TTKitError: a device is already open, the shape does not fit the descriptor, or
+                `ttnn.open_mesh_device` refuses the mesh.
         """
         asked, shape = f"open_device({mesh_shape!r})", tuple(mesh_shape or (1, 1))
         if self._device is not None:
@@ -292,8 +294,8 @@ class AutoContext:
         return self._device
 
     def close_device(self) -> None:
-        """Close the mesh and the fabric that `open_device` enabled; forget the parallelism
-        context.
+        """Close the mesh, disable the fabric if `open_device` enabled it, and forget the
+        parallelism context.
         """
         if self._device is not None:
             ttnn.close_mesh_device(self._device)
@@ -304,11 +306,11 @@ class AutoContext:
     def initialize_distributed_context(self, *argv: str) -> None:
         """Connect to the other ranks; all ranks must call it.
 
-        The arguments are ttml's, for MPI, which needs none here."""
+        ttml passes the arguments to MPI. Here they are ignored, because MPI does not need them."""
         self._ranks = DistributedContext()
 
     def get_distributed_context(self) -> DistributedContext:
-        """Return the ranks.
+        """Return the context of the ranks that MPI started.
 
         Raises:
             TTKitError: `initialize_distributed_context` was not called.
@@ -322,15 +324,15 @@ class AutoContext:
         return self._ranks
 
     def initialize_socket_manager(self, socket_type: SocketType) -> None:
-        """Do nothing: the first tensor between two ranks makes their sockets."""
+        """Do nothing: the sockets between two ranks are made when the first tensor is sent."""
 
     def get_socket_manager(self) -> SocketManager:
-        """Return what sends tensors to other ranks."""
+        """Return the manager that sends tensors to other ranks and receives theirs."""
         return SocketManager()
 
     # ------------------------------------------------------------ gradients
     def set_gradient_mode(self, mode: GradMode) -> None:
-        """Record operations from now on, or not."""
+        """Switch the recording of operations on or off."""
         recording[0] = mode is GradMode.ENABLED
 
     def get_gradient_mode(self) -> GradMode:
@@ -348,7 +350,7 @@ class AutoContext:
             config: the strategies.
 
         Raises:
-            TTKitError: it was called before; what `ParallelismContext` refuses.
+            TTKitError: there is a context already, or `ParallelismContext` refuses the strategies.
         """
         if self._parallelism is not None:
             fail(
@@ -359,7 +361,7 @@ class AutoContext:
         self._parallelism = ParallelismContext(self.get_device(), config)
 
     def get_parallelism_context(self) -> ParallelismContext:
-        """Return which axis each strategy has.
+        """Return the context, which knows the mesh axis of each strategy.
 
         Raises:
             TTKitError: `initialize_parallelism_context` was not called.
@@ -392,10 +394,12 @@ def current_layout() -> Layout:
 
 
 def open_layout(settings: Settings) -> Layout:
-    """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
+    """Open the mesh of a configuration in the AutoContext, and assign its axes to the strategies.
+
+    If a mesh is already open, it is used.
 
     Raises:
-        TTKitError: another mesh is open.
+        TTKitError: the open mesh has another shape.
     """
     context, device, layout = (
         AutoContext.get_instance(),
@@ -411,7 +415,8 @@ def open_layout(settings: Settings) -> Layout:
             f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}",
             "AutoContext.close_device() first",
         )
-    context.reset_parallelism_context()  # An earlier run may have made one with other axes.
+    # An earlier run may have made a parallelism context with other axes.
+    context.reset_parallelism_context()
     if layout.axes:
         context.initialize_parallelism_context(device)
     return layout.on(context.get_device())
@@ -424,7 +429,7 @@ def drives_whole(device) -> bool:
 
 
 def _check_shape(shape: tuple[int, ...], asked: str) -> None:
-    """Refuse a shape that does not fit the descriptor in use; warn of a transposed one."""
+    """Refuse a shape that does not fit the descriptor in use; warn if only the transposed fits."""
     whole = tuple(ttnn._ttnn.multi_device.SystemMeshDescriptor().shape())
     fits = any(all(n <= m for n, m in zip(shape, size)) for size in (whole, whole[::-1]))
     if environ.get(VARIABLE) and not fits:

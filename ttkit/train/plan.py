@@ -1,9 +1,9 @@
-"""What a training run takes, before it starts: memory of a chip, bytes between chips, modelled
+"""The cost of a training run before it starts: memory of a chip, bytes between chips, modelled
 times. Nothing is opened or allocated.
 
-It costs the layout of one configuration as `ttkit.layouts` costs all layouts of a machine: the
-model's own code runs on tensors without values. The modelled times assume no overlap of
-communication with compute."""
+The plan computes the cost of one configuration in the same way as `ttkit.layouts` does for all
+layouts of a machine: the model's own code runs on tensors without values. The modelled times assume
+that communication does not overlap with compute."""
 
 import functools
 import math
@@ -22,10 +22,10 @@ from ttkit.words import Tables
 
 @dataclass(frozen=True, repr=False)
 class TrainingPlan(Tables):
-    """The cost of a training run; prints as tables. Made by `training_plan`.
+    """The cost of a training run, which prints as tables. `training_plan` makes one.
 
     Args:
-        settings: the run.
+        settings: the configuration of the run.
         system: the machine.
     """
 
@@ -34,20 +34,20 @@ class TrainingPlan(Tables):
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model learns."""
+        """The number of weights of the model."""
         from ttkit.layouts.costs import parameters_of
 
         return parameters_of(self.settings.transformer_config)  # type: ignore[no-any-return]
 
     @property
     def layout(self) -> Layout:
-        """How the step is cut."""
+        """How the training step is sharded over the chips."""
         return Layout.of(self.settings)
 
     @functools.cached_property
     def cost(self):
-        """Memory, traffic and times, a `ttkit.layouts.search.Candidate`; the stages of a pipeline
-        lie on as many hosts as they need.
+        """Memory, traffic and times, as a `ttkit.layouts.search.Candidate`. The stages of a
+        pipeline are placed on as many hosts as they need.
         """
         from ttkit.layouts.dry_run import Job
         from ttkit.layouts.places import Machine, Place, room_for
@@ -67,32 +67,33 @@ class TrainingPlan(Tables):
             training,
             self.settings.layout.bucket_mb,
         )
-        # What does not fit is costed, too.
+        # With this headroom, a run that does not fit in memory gets a cost, too.
         return evaluate(job, layout, place, Machine(self.system, headroom=-math.inf))
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes on each chip when it holds most, of a pipeline in its fullest stage: weights,
-        gradients, optimizer, activations, buffers.
+        """The peak memory of a chip in bytes: weights, gradients, optimizer, activations, buffers.
+        In a pipeline, the chip is one of the stage that needs the most memory.
         """
         return self.cost.memory._asdict()  # type: ignore[no-any-return]
 
     @property
     def fits(self) -> bool:
-        """Whether a chip's DRAM holds all that."""
+        """Whether the peak memory fits in the DRAM of a chip."""
         return sum(self.memory.values()) <= self.system.chip.dram_bytes
 
     @property
     def traffic(self) -> list:
-        """The collectives of a step: `ttkit.layouts.costs.Traffic`; of a pipeline, those of its
-        slowest stage.
+        """The collectives of a step, a `ttkit.layouts.costs.Traffic` for each kind. In a pipeline
+        they are those of the slowest stage.
         """
         return self.cost.traffic  # type: ignore[no-any-return]
 
     @property
     def times_s(self) -> dict[str, float]:
-        """Modelled seconds of a step: matmuls, each kind of communication, the bubble of a
-        pipeline, and the optimizer, which reads and writes memory.
+        """Modelled seconds of the parts of a step: all operations of forward and backward
+        ("compute"), each kind of communication, the bubble of a pipeline, and the optimizer, which
+        reads and writes memory.
         """
         times = self.cost.times
         found = {"compute": times.compute}
@@ -104,16 +105,16 @@ class TrainingPlan(Tables):
 
     @property
     def step_time_s(self) -> float:
-        """Modelled seconds of a step, its pieces one after the other."""
+        """Modelled seconds of a step, whose parts run one after the other."""
         return self.cost.times.total  # type: ignore[no-any-return]
 
     @property
     def tokens_per_s(self) -> float:
-        """Modelled tokens of all replicas in a second."""
+        """Modelled tokens per second, of all replicas together."""
         return self.cost.tokens_per_s  # type: ignore[no-any-return]
 
     def notes(self) -> Iterator[str]:
-        """Yield what to know before the run is started."""
+        """Yield sentences that a user should know before the run starts."""
         shape = tuple(self.settings.device_config.mesh_shape)
         axes = [f"{name.upper()} along axis {axis}" for name, axis in self.layout.axes or ()]
         mesh = f"on a {'x'.join(map(str, shape))} mesh of {self.system.name}"
@@ -138,8 +139,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     """Return the cost of a training run on a machine.
 
     Args:
-        settings: from `ttkit.train.read_settings`.
-        system: a name or a `System`; the machine in use unless given.
+        settings: the settings of the run, as `ttkit.train.read_settings` returns them.
+        system: the name of a machine, or a `System`; by default the machine in use.
 
     Raises:
         TTKitError: the mesh does not fit the machine, or the strategies or sizes do not fit the

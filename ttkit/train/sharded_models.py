@@ -1,4 +1,5 @@
-"""ttml.models.distributed: models whose layers the chips of a tensor-parallel axis share."""
+"""Models whose layers are sharded over the chips of a tensor-parallel axis
+(ttml.models.distributed)."""
 
 from ttkit.errors import fail
 from ttkit.train import bindings
@@ -6,11 +7,11 @@ from ttkit.train.model.modules import sharded_layout
 
 
 def create_gpt2_model(config: bindings.GPT2TransformerConfig) -> bindings.Model:
-    """Return a sharded model with initial values, the same as on one chip.
+    """Return a sharded model whose initial values are the same as on one chip.
 
     Raises:
-        TTKitError: the context has no tensor parallelism; or no context was initialized, and the
-            mesh is no line.
+        TTKitError: the parallelism context has no tensor parallelism; or there is no such context,
+            and the mesh is not a line.
     """
     layout = sharded_layout()
     if layout.tp_axis is None:

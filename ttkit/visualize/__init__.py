@@ -1,4 +1,6 @@
-"""Pictures: a figure in a notebook; on a terminal text, for meshes and tensors ttnn's tables."""
+"""Pictures: figures in a notebook, text on a terminal.
+
+For meshes and tensors, the text is the table that ttnn prints."""
 
 import bisect
 import itertools
@@ -33,18 +35,18 @@ def _as_ttnn(what: str, draw: Callable, *of) -> None:
         return
     try:
         text = as_text(TABLES[what](*of))
-    except Exception:  # The table, like ttnn's, takes meshes of two axes only.
+    except Exception:  # Like ttnn's own table, this one supports only meshes of two axes.
         text = ""
     _show(draw(*of), text)
 
 
 def visualize_mesh_device(mesh_device) -> None:
-    """Show a mesh: its chips, ids, coordinates and links; on a terminal as ttnn prints it."""
+    """Show a mesh: its chips, ids, coordinates and links. On a terminal, ttnn prints its table."""
     _as_ttnn("mesh device", draw_mesh, mesh_device)
 
 
 def visualize_system_mesh() -> None:
-    """Show the whole machine; on a terminal as ttnn prints it."""
+    """Show the whole machine. On a terminal, ttnn prints its table."""
     _as_ttnn("system mesh", _draw_machine)
 
 
@@ -59,7 +61,7 @@ def _draw_machine() -> Figure:
 
 
 def visualize_tensor(tensor) -> None:
-    """Show which part of a tensor each chip holds; on a terminal as ttnn prints it."""
+    """Show which part of a tensor each chip holds. On a terminal, ttnn prints its table."""
     _as_ttnn("tensor", draw_tensor, tensor)
 
 
@@ -72,7 +74,7 @@ def visualize_descriptor(descriptor) -> None:
         descriptor: a descriptor, or the path of its file.
 
     Raises:
-        TTKitError: the file is refused.
+        TTKitError: the file cannot be read, or its descriptor is not valid.
 
     Example:
         >>> from ttkit.cluster import descriptor_path
@@ -92,8 +94,8 @@ def visualize_ranks(cluster) -> None:
     """Show which process of a cluster owns which cards, on which host; nothing is started.
 
     Args:
-        cluster: a `ttkit.Cluster`, or what one is made of: a number of ranks, or the folder of a
-            configuration.
+        cluster: a `ttkit.Cluster`, or the argument of its constructor: a number of ranks, or the
+            folder of a configuration.
 
     Example:
         >>> visualize_ranks(4)
@@ -111,21 +113,23 @@ def visualize_ranks(cluster) -> None:
 
 
 def visualize_matmul(x=None, w=None, result=None, **described) -> None:
-    """Show which part of x @ w each chip holds and computes, and what must be added.
+    """Show which part of x @ w each chip holds and computes, and which partial sums must be added.
 
-    Give two tensors of a mesh, or describe the cut. Partial sums are sheets that lie over one
-    another; blocks that no chip computes are hatched.
+    The arguments are two tensors of a mesh, or they describe how the matrices are cut. Partial sums
+    are drawn as sheets that lie over one another. Blocks that no chip computes are hatched.
 
     Args:
         x: a tensor of a mesh.
         w: a tensor of the same mesh, a matrix.
         result: the tensor x @ w; on the simulator its values show whether partial sums were added.
-        described: without tensors: `cut`, which is "samples", "columns", "rows", "both" or
-            "nothing"; `chips`, how many; `shape`, the samples, inputs and outputs, by default about
-            8, 12 and 16. And `reduced=True`: show the partial sums after an all_reduce.
+        described: keywords in place of tensors. `cut` is "samples", "columns", "rows", "both" or
+            "nothing". `chips` is the number of chips. `shape` has the numbers of samples, inputs
+            and outputs, by default about 8, 12 and 16. `reduced=True`, which may also be given with
+            tensors, shows the partial sums after an all_reduce.
 
     Raises:
-        TTKitError: an unknown cut, sizes that do not divide, an all_reduce of unlike blocks.
+        TTKitError: the cut is unknown, a size cannot be divided evenly, or `reduced=True` is given
+            for chips that hold no partial sums.
 
     Example:
         >>> visualize_matmul(cut="rows", chips=2)
@@ -145,18 +149,19 @@ def visualize_memory(mesh) -> None:
 
 
 def visualize_plan(plan, step: int | None = None, names: Sequence[str] = ()) -> None:
-    """Show all steps of a plan, or what one sends and what the chips hold after it.
+    """Show all steps of a plan, or one step: the transfers, and what the chips hold after it.
 
-    On a terminal it is printed as text. The picture of a plan that does not work shows where it
-    goes wrong.
+    On a terminal the plan is printed as text. If a plan does not work, its picture shows where it
+    fails.
 
     Args:
-        plan: from `ttkit.plans`.
-        step: its number; 0 is the moment before the first.
-        names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
+        plan: a plan of `ttkit.plans`.
+        step: the number of the step to show; 0 shows the chips before the first step. By default
+            all steps are shown.
+        names: the names of the chips, in the order of the mesh, such as "abcd"; by default the ids.
 
     Raises:
-        TTKitError: no such step.
+        TTKitError: the plan has no such step.
     """
     from ttkit.visualize.plan import draw_plan, draw_step
 
@@ -164,12 +169,14 @@ def visualize_plan(plan, step: int | None = None, names: Sequence[str] = ()) -> 
 
 
 def step_through(plan, *others, names: Sequence[str] = ()) -> None:
-    """Walk through a plan with a widget; a saved page or a terminal shows all its steps.
+    """Show the steps of a plan one by one, with a slider. On a saved page or a terminal, show all
+    steps.
 
     Args:
-        others: more plans, shown beside it on one clock: the slider is the modelled time, in
-            microseconds, and each plan is as far as it would be then.
-        names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
+        plan: a plan of `ttkit.plans`.
+        others: more plans to show beside the first one. The slider is then the modelled time in
+            microseconds, and each plan is shown as it is at this time.
+        names: the names of the chips, in the order of the mesh, such as "abcd"; by default the ids.
     """
     from ttkit.plans.cost import cost
     from ttkit.visualize.lanes import RACE, Bar, Lane, Lanes
@@ -182,7 +189,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
     ends = [[0.0, *itertools.accumulate(s * 1e6 for s in cost(one).step_times_s)] for one in plans]
 
     def draw_after(numbers: Iterable[int]) -> list[Figure]:
-        """Draw each plan after one of its steps."""
+        """Draw each plan as it is after the step that `numbers` has for it."""
         figures = []
         for one, strip, end, number in zip(plans, strips, ends, numbers):
             sent = f"{size_text(sum(one.bytes_per_step[:number]))} of {size_text(one.total_bytes)}"
@@ -193,7 +200,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         return figures
 
     def draw_at(microseconds: float) -> list[Figure]:
-        """Draw how far each plan is after a modelled time, first on one axis."""
+        """Draw the progress of all plans at a modelled time, on one axis, then each plan."""
         lanes = []
         for one, end in zip(plans, ends):
             steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
@@ -225,7 +232,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
 
 
 def on_one_axis(pictures: Iterable) -> list:
-    """Return pictures of schedules or of timelines that share one axis of time.
+    """Return the given pictures of schedules or timelines with one common axis of time.
 
     Example:
         >>> from ttkit.plans import gpipe, one_at_a_time
@@ -240,16 +247,17 @@ def on_one_axis(pictures: Iterable) -> list:
 
 
 def visualize_schedule(schedule, measured=None, moving: bool = False) -> None:
-    """Show when each stage of a pipeline does what, its bubble and its memory.
+    """Show the actions of each stage of a pipeline over time, its bubble and its memory.
 
-    On a terminal it is printed as text. The picture of a schedule that does not work shows where
-    its stages stop.
+    On a terminal the schedule is printed as text. If a schedule does not work, its picture shows
+    where the stages stop.
 
     Args:
-        schedule: from `ttkit.plans`; with times of your own, what its `timeline(...)` returns.
-        measured: a run to show on the same axis, as a trainer's `timetable()` returns it; a
-            schedule without times of its own then takes the medians of the run.
-        moving: time runs along the axis, and a dot follows the first micro-batch.
+        schedule: a schedule of `ttkit.plans`, or to give times of your own, the result of its
+            `timeline(...)`.
+        measured: a run to show on the same axis, which the `timetable()` of a trainer returns. A
+            schedule without times of its own then takes the median times of this run.
+        moving: whether time runs along the axis, while a dot follows the first micro-batch.
 
     Example:
         >>> from ttkit.plans import gpipe

@@ -1,7 +1,7 @@
 """Cells: labelled boxes in a grid, and the links between them.
 
 Meshes, tensors, placements, steps of plans, matmuls, descriptors and ranks are drawn with them.
-What lies on one axis of time is drawn with lanes."""
+Pictures with an axis of time are drawn with lanes, not with cells."""
 
 from __future__ import annotations
 
@@ -17,36 +17,39 @@ Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
 Size = tuple[float, float]
 
-# A cell's name and lines have these sizes in px; lines are STEP px apart.
+# The name of a cell is NAME px high, its lines are SIZE px high and STEP px apart.
 NAME, SIZE, STEP = 12, 11, 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
-SLIVER = 2.5  # A thinner part of a box than this many px would not be visible.
-# Cells are this many px apart, across and down; with narrow gaps eight chips in a row fit a page.
+SLIVER = 2.5  # The filled part of a box has at least this many px, so that it is visible.
+# The gaps between cells have these widths and heights in px. With narrow gaps, eight chips in a row
+# fit on a page.
 GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
-# The links of one pair of cells are this many px apart: straight ones, and the tops of arcs.
+# Straight links of one pair of cells are LINK_STEP px apart. The lifts of the arcs of one pair
+# differ by CURVE_STEP px.
 LINK_STEP, CURVE_STEP = 5, 3
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
-SHEET = 15  # Sheets that lie over one another are shifted by this many px.
+SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
-MERGED_S = 0.96  # What is added to a box disappears after so many seconds.
+# A box or sheet that glides to a box, to be added to it, disappears after so many seconds.
+MERGED_S = 0.96
 
 
 class Box(NamedTuple):
     """A small box in a cell: a chunk of a chip, a chip of a rank, a shard in its whole tensor.
 
     Args:
-        texts: the first that fits is written.
-        about: a second line, where it fits.
-        fill: as "#rrggbb"; "" is an empty box.
-        part: what of it is filled: left, top, width, height, from 0 to 1.
-        new: draw a rim around it.
-        hatched: draw slanted lines over it.
-        sheets: (name, fill) of sheets that lie over one another, in place of one fill.
-        sources: (cell, box) from where it glides.
-        added: what glides is added to what the box holds, and disappears: a box from its sources,
-            or the sheets, which fall into one.
+        texts: texts to choose from: the first one that fits is written.
+        about: a second line, which is written if it fits.
+        fill: the colour, such as "#rrggbb"; with "" the box is empty.
+        part: the filled part of the box: left, top, width and height, from 0 to 1.
+        new: whether to draw a rim around the box.
+        hatched: whether to draw slanted lines over the box.
+        sheets: (name, fill) of each of several sheets, which are drawn over one another.
+        sources: the boxes from which this box glides to its place, each as (cell, box).
+        added: whether the box is a sum. Then the box itself is always drawn. The boxes that glide
+            from `sources`, or the sheets, glide onto it and disappear.
     """
 
     texts: Sequence[str] = ()
@@ -64,8 +67,8 @@ class Cell(NamedTuple):
     """A box of the grid.
 
     Args:
-        name, lines: words on it.
-        boxes: small boxes below the words, row by row in `columns` columns, each of size `box`.
+        name, lines: the texts on the cell.
+        boxes: small boxes below the texts, row by row in `columns` columns, each of size `box`.
     """
 
     name: str
@@ -78,15 +81,16 @@ class Cell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Where cells stand and which are linked; a cell is known by its index, counted row by row.
+    """The places of cells, and the links between them. Cells have indices, counted row by row.
 
     Args:
-        devices: the id of each chip, where cells are chips.
-        pairs: linked cells.
-        links: of each pair; None where the links are not known.
-        cards: the first and the last of the cells with one outline: those of a card, or of a host.
-        fold: a long line is drawn in rows of this many cells, every second row in the other
-            direction.
+        devices: the number of each cell: if cells are chips, their device ids.
+        pairs: the pairs of cells that are linked.
+        links: how many links each pair has; None if that is not known.
+        cards: (first cell, last cell) of each group of cells that has one outline, such as the
+            chips of a card or of a host.
+        fold: if not 0, a long line is drawn in rows of this many cells, every second row in the
+            opposite direction.
     """
 
     title: str
@@ -105,7 +109,7 @@ class Grid(NamedTuple):
 
     @property
     def drawn(self) -> tuple[int, int]:
-        """Rows and columns as drawn."""
+        """The number of rows and of columns in the drawing."""
         columns = self.fold or self.shape[-1]
         return -(-len(self.devices) // columns), columns
 
@@ -121,8 +125,8 @@ class Grid(NamedTuple):
         return abs(r1 - r2) + abs(c1 - c2) == 1
 
     def folded(self, longest: int) -> Grid:
-        """Return the grid with a line of more than `longest` cells in rows of four, as on machines,
-        so that most of its links are straight.
+        """Return the grid. A line of more than `longest` cells is folded into rows of four, as the
+        chips stand in machines, so that most of its links are straight.
         """
         cells = len(self.devices)
         line = self.shape[-1] in (1, cells) and cells > longest
@@ -130,13 +134,15 @@ class Grid(NamedTuple):
 
 
 class Cells(Drawing):
-    """The drawing of a grid of cells; all are as large as the largest needs to be.
+    """The drawing of a grid of cells. All cells have the size that the largest one needs.
 
     Args:
-        cells: in the order of the grid; None leaves a place empty.
-        frame: the name of the frame around all; "" is no frame.
-        gap: between cells, across and down; by default as the number of columns allows.
-        colour: of all links; by default one for straight ones and another for curves.
+        cells: the cells in the order of the grid; None leaves a place empty.
+        frame: the name of a frame around all cells; with "" there is no frame.
+        gap: the width and height of the gaps between cells; by default gaps are narrow if there are
+            more than four columns.
+        colour: the colour of all links; by default straight links have one colour and curves
+            another.
     """
 
     def __init__(
@@ -184,7 +190,7 @@ class Cells(Drawing):
         return self.head + STEP * len(cell.lines) + rows * cell.box[1]
 
     def corner(self, index: int) -> Point:
-        """Return left and top of a cell."""
+        """Return the left and the top of a cell."""
         row, column = self.grid.spot(index)
         return self.left + column * (self.w + self.gap_x), self.top + row * (self.h + self.gap_y)
 
@@ -194,22 +200,24 @@ class Cells(Drawing):
         return x + self.w / 2, y + self.h / 2
 
     def spot(self, index: int, which: int) -> Rectangle:
-        """Return where a box of a cell is drawn."""
+        """Return the place and size of a box of a cell in the drawing."""
         cell, (x, y) = self.cells[index], self.corner(index)
         assert cell is not None
         (w, h), (row, column) = cell.box, divmod(which, cell.columns)
-        pad = min(2.4, w / 7, h / 7)  # A gap keeps the cell visible around each box.
+        pad = min(2.4, w / 7, h / 7)  # The cell stays visible in a gap around each box.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
         rows = math.ceil(len(cell.boxes) / cell.columns)
-        top = y + self.h - 7 - (rows - row) * h + pad  # Boxes of all cells are in line.
+        # Boxes stand at the bottom of their cell, so that the boxes of neighbouring cells line up.
+        top = y + self.h - 7 - (rows - row) * h + pad
         return left, top, w - 2 * pad, h - 2 * pad
 
     def course(self, a: int, b: int, off: float = 0, out: float = 0) -> tuple[Point, Point, Point]:
-        """Return how a link of two cells is drawn: its start, its end, and the lift of its arc.
+        """Return the line of a link between two cells: its start, its end, and the lift of its arc,
+        as `Drawing.line` takes them.
 
         Args:
-            off: how far a straight line is moved down or to the right.
-            out: how far a curve is moved out.
+            off: how far a straight line is moved down or to the right, in px.
+            out: how far a curve is moved outwards, in px.
         """
         if self.grid.spot(b) < self.grid.spot(a):
             start, end, lift = self.course(b, a, off, out)
@@ -217,8 +225,8 @@ class Cells(Drawing):
         (r1, c1), (r2, c2) = self.grid.spot(a), self.grid.spot(b)
         (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
         rows, columns = self.grid.drawn
-        # This arc runs above its row; above a single row, a longer arc rises higher, so that arcs
-        # do not overlap.
+        # This arc runs above its row. If there is only one row, longer arcs rise higher, so that
+        # arcs do not overlap.
         if r1 == r2 and c2 - c1 > 1:
             rise = out + (12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y)
             return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise)
@@ -249,7 +257,7 @@ class Cells(Drawing):
                 self.line(*course, stroke=colour or own, stroke_width=1.3)
 
     def _cell(self, cell: Cell, x: float, y: float) -> None:
-        """Draw a cell with its words."""
+        """Draw a cell with its name and lines."""
         dash, bold = ("4 3", "") if cell.dashed else ("", BOLD)
         self.box((x, y, self.w, self.h), fill=cell.fill, stroke_dasharray=dash)
         name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
@@ -258,7 +266,7 @@ class Cells(Drawing):
         self.words(x, y + self.head + 9, cell.lines, SIZE, STEP, fill=about)
 
     def _boxes(self) -> None:
-        """Draw the boxes of all cells; those that glide on top, as parts of their own."""
+        """Draw the boxes of all cells. Boxes that glide are drawn last, each as a moving part."""
         found = [
             (self.spot(i, n), box)
             for i, cell in enumerate(self.cells)
@@ -274,7 +282,7 @@ class Cells(Drawing):
                     self._filled([(area, box)])
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
-        """Draw boxes, one shape for each look, and write on them."""
+        """Draw boxes, with one shape for all boxes of a colour, and write their texts."""
         fills: dict[str, list[Rectangle]] = {PAPER: []}
         full = [(area, box) for area, box in boxes if box.fill and (box.added or not box.sheets)]
         for (x, y, w, h), box in full:
@@ -297,7 +305,9 @@ class Cells(Drawing):
                 self._sheets(area, box)
 
     def _write(self, area: Rectangle, box: Box) -> None:
-        """Write the texts of a box where they fit; a slanted line marks one that is not full."""
+        """Write the first text of a box that fits, and `about` below it if there is room. If no
+        text fits, a slanted line marks a box that is only partly filled.
+        """
         x, y, w, h = area
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
@@ -312,7 +322,9 @@ class Cells(Drawing):
             self.line((x, y + h), (x + w, y), stroke=INK, stroke_width=1)
 
     def _sheets(self, area: Rectangle, box: Box) -> None:
-        """Draw sheets that lie over one another in a box, the first on top; or fall into one."""
+        """Draw the sheets of a box over one another, the first on top. In a box that is a sum, they
+        glide onto one place and disappear.
+        """
         x, y, w, h = area
         behind = len(box.sheets) - 1
         step = min(SHEET, 0.6 * min(w, h) / max(behind, 1))

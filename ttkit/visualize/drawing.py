@@ -1,7 +1,7 @@
-"""SVG primitives, and the figure that a notebook shows: all diagrams are made of them.
+"""SVG primitives, and the figure that a notebook shows. All diagrams are made of these.
 
-A drawing uses the colours of the page, light or dark. The title, the notes and the rows of several
-drawings are HTML, so the browser breaks lines and rows to the width of its page."""
+A drawing uses colours that suit the page, light or dark. The title, the notes and the rows of
+several drawings are HTML, so the browser breaks lines and rows to fit the width of the page."""
 
 import itertools
 import math
@@ -15,22 +15,24 @@ from typing import Any
 
 Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, width, height).
-Attributes = dict[str, Any]  # They are those of an SVG element, by names that Python can have.
+Attributes = dict[str, Any]  # These are attributes of an SVG element; in names, _ stands for -.
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
-# Faults have the colour BAD in both themes; the box under words about them has the colour ALARM.
+# BAD is the colour of faults in both themes. ALARM fills the box behind a text about a fault.
 BAD, ALARM = "#d64545", "var(--alarm)"
 BOLD = "600"
-# A shape has these attributes unless others are given.
+# These are the default attributes of the shapes.
 RECTANGLE: Attributes = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
 SHAPE: Attributes = {"fill": "none", "stroke": "none", "stroke_width": 1}
 LINE: Attributes = {"stroke": "var(--link)", "stroke_width": 1.6}
 TEXT: Attributes = {"fill": "var(--ink)", "text_anchor": "middle"}
-# A halo keeps a text apart from the lines below it.
+# A halo, in the colour of the page, separates a text from the lines behind it.
 HALO: Attributes = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
-READABLE = 10  # A drawing shrinks until its smallest words are this many px high; then it scrolls.
-# All pictures share one style. It follows the theme of JupyterLab or VS Code where there is one,
-# else the reader's system.
+# On a narrow page a drawing shrinks until its smallest words are this many px high. On a narrower
+# page it scrolls.
+READABLE = 10
+# All pictures share one style. It follows the theme of JupyterLab or VS Code. Outside of these it
+# follows the theme of the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
     "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--chart:none"
@@ -47,7 +49,7 @@ _RULES = (
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
-    # The mouse must reach the box below the text, which has the hover.
+    # The box behind a text shows its hover only if the text lets the mouse through.
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
@@ -56,7 +58,7 @@ _RULES = (
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;min-width:185px;vertical-align:top}"
-    # A long caption breaks its lines; it never keeps drawings from standing side by side.
+    # A long caption is broken into lines, so that drawings can still stand side by side.
     ".NAME .ttkit-caption{contain:inline-size;text-wrap:balance}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
     "@media print,(prefers-reduced-motion:reduce){"
@@ -73,19 +75,20 @@ _RULES = (
     ".NAME tfoot th{border-top:1px solid var(--frame)}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
-    # What follows changing words stays in place.
+    # With a minimum height of messages, the content below a message stays in place when the message
+    # changes.
     ".jupyter-widgets .NAME .ttkit-alarm{min-height:30px}"
     "@media(max-width:900px){.jupyter-widgets .NAME .ttkit-alarm{min-height:45px}}"
     ".NAME .ttkit-fine{background:var(--chip);font-size:12px}"
 )
-# The class is named after the rules, so that pictures saved with other rules on the same page keep
-# theirs.
+# The name of the class contains a hash of the rules. So pictures that were saved with other rules
+# keep those rules on the same page.
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
-# These fill chips and what belongs to one: 32 colours that are light enough for dark words. Five
-# levels of lightness follow each other, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart)
-# differ in grey and for readers who see no green; hues are as far apart in the OKLab space as can
-# be.
+# These 32 colours fill chips and data that belong to one chip. They are light enough for dark
+# words. Their lightness repeats five levels, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart)
+# differ in grey, too, and for readers who cannot see green. The hues are as far apart in the OKLab
+# colour space as possible.
 PALETTE = """
     #e196af #f0dc7d #5f9bdc #69cdff #ffe6ff #d2aa50 #82ebbe #6ea55f
     #f0be28 #f5f5c3 #19bec8 #5af0ff #00aa96 #2ddcd2 #a0ffdc #96a5ff
@@ -93,8 +96,9 @@ PALETTE = """
     #fff0e1 #cd96eb #e6dc50 #41a5b9 #d2beb9 #87ffff #f5917d #ebd7d2
 """.split()
 
-# What is not a chip has one colour in all pictures: first what a chip holds, in charts; then what
-# it does, in lanes, whose boxes have dark words; and parts of charts that mean the same.
+# Each role has the same colour in all pictures. The first five are kinds of data in a chip's
+# memory, in charts. Then come activities of a chip, in lanes, whose boxes have dark words. The last
+# are parts of charts.
 ROLES = {
     "weights": "#5b8fdc",
     "gradients": "#cc7a3c",
@@ -116,7 +120,7 @@ ROLES = {
     "network": "#f2948b",
 }
 
-STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.
+STEP_S, GLIDE_S = 1.6, 0.8  # A step takes 1.6 s. Parts that glide do so in its first 0.8 s.
 MOTION = (
     "@media screen and (prefers-reduced-motion:no-preference){"
     ".ttkit-pause:checked~.ttkit-panel *{animation-play-state:paused}"
@@ -128,37 +132,39 @@ PAUSE = (
 
 
 def on_page(content: str) -> str:
-    """Return HTML for a notebook, with the style that follows its theme."""
+    """Return HTML for a notebook, with the style that follows the theme of the notebook."""
     return f'<div class="ttkit-picture {CLASS}"><style>{STYLE}</style>{content}</div>'
 
 
 def tone(group: int) -> str:
-    """Return the fill of a group as #rrggbb; the 33rd group has the first one's."""
+    """Return the fill of a group as #rrggbb. The 33rd group has the same fill as the first."""
     return PALETTE[group % len(PALETTE)]
 
 
 class Drawing:
-    """An SVG under construction: later shapes cover earlier ones.
+    """An SVG under construction. Later shapes cover earlier ones.
 
     Args:
-        title: the text alternative, and the caption where a figure has several drawings.
+        title: the text alternative, and the caption if a figure has several drawings.
     """
 
-    seconds = STEP_S  # The clock of a drawing that moves takes so long for a turn.
-    # A drawing that does not loop makes one turn. A figure has a box that pauses what loops.
+    seconds = STEP_S  # The clock of a moving drawing takes so many seconds for one turn.
+    # A drawing that does not loop makes only one turn. If a drawing loops, its figure has a
+    # checkbox that pauses it.
     loops = False
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
-        # Each class of parts that move has how long they stay and glide, and how they look then.
+        # For each class of moving parts this has the seconds for which they are shown, the seconds
+        # of their glide, and their style while they are not shown.
         self.moves: dict[str, tuple[float, float, str]] = {}
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
         """Add an SVG element: `stroke_width=2` is stroke-width="2", an empty value is left out.
 
-        A reader sees `hover` under the mouse, and a screen reader reads it."""
+        The browser shows `hover` when the mouse is on the element, and a screen reader reads it."""
         if attributes.get("fill") in PALETTE:
             attributes["data_trace"] = attributes["fill"]
         written = "".join(
@@ -170,21 +176,21 @@ class Drawing:
         self._parts.append(f"<{tag}{written}>{inner}</{tag}>")
 
     def box(self, area: Rectangle, hover: str = "", **look) -> None:
-        """Draw a rectangle with round corners and an edge; `look` are attributes, as of `add`."""
+        """Draw a rectangle with round corners and an edge. `look` has more attributes for `add`."""
         x, y, width, height = area
         self.add("rect", "", hover, x=x, y=y, width=width, height=height, **RECTANGLE | look)
 
     def blocks(self, boxes: Iterable[Rectangle], **look) -> None:
-        """Draw many rectangles of one look as one shape, which takes an eighth of the text."""
+        """Draw many rectangles of one look as one shape, whose SVG is an eighth as long."""
         path = "".join(f"M{x:g} {y:g}h{w:.4g}v{h:.4g}h{-w:.4g}z" for x, y, w, h in boxes)
         if path:
             self.add("path", d=path, **SHAPE | look)
 
     def hatch(self, boxes: Iterable[Rectangle], gap: float = 6, colour: str = INK) -> None:
-        """Draw slanted lines over boxes, so that they need no colour of their own.
+        """Draw slanted lines over boxes, which mark the boxes without a colour.
 
         Args:
-            gap: from line to line; 0 draws none.
+            gap: the distance of the lines in px; 0 draws no lines.
 
         Example:
             >>> page = Drawing(20, 20, "a hatched box")
@@ -200,7 +206,7 @@ class Drawing:
     def line(self, start: Point, end: Point, lift: Point = (0, 0), **look) -> None:
         """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
-        The arc rises by three quarters of `lift`; `look` are attributes, as of `add`."""
+        The arc rises by three quarters of `lift`. `look` has more attributes for `add`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
         if any(lift):
             path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
@@ -237,13 +243,13 @@ class Drawing:
     ) -> None:
         """Write a line of text with base line `y`, or several, each `step` below the one before.
 
-        `look` are attributes, as of `add`; by default the text is centred around `x`."""
+        `look` has more attributes for `add`. By default the text is centred around `x`."""
         self.smallest = min(self.smallest, size)
         for i, line in enumerate([text] if isinstance(text, str) else text):
             self.add("text", line, x=x, y=y + i * step, font_size=size, **TEXT | look)
 
     def badge(self, x: float, y: float, *lines: str, **look) -> None:
-        """Write a few bold letters in a box around a point; `look` is that of the box."""
+        """Write a few bold letters in a box around a point. `look` has attributes of the box."""
         wide = max(13, *(width_of(line, 11, bold=True) + 4 for line in lines))
         high = 13 * len(lines) + 1
         self.box((x - wide / 2, y - high / 2, wide, high), **{"rx": 0} | look)
@@ -261,18 +267,20 @@ class Drawing:
         rest: bool = False,
         ghost: bool = False,
     ) -> Iterator[None]:
-        """Draw parts that move on the clock, whose turn takes `seconds`.
+        """Return a context in which all that is drawn moves. One turn of the clock takes `seconds`.
 
-        At rest (on paper, where motion is not wanted, and after the last turn) they are where they
-        are drawn.
+        On paper, if the reader does not want motion, and after the last turn, the parts are at
+        rest: they stand still at the place where they are drawn.
 
         Args:
-            at: from this second on they are shown.
-            stay: they are shown for so many seconds, and not at rest; 0 means without end.
-            way: (dx, dy), from how far away they come.
-            glide: how many seconds they take to come.
-            rest: at rest they are shown in spite of `stay`.
-            ghost: where they are not shown they are pale; also at rest they are shown.
+            at: the second of a turn from which the parts are shown.
+            stay: for how many seconds the parts are shown. With such a limit they are hidden at
+                rest. 0 means without end.
+            way: (dx, dy) from the place where the parts are drawn to the place where they start.
+            glide: how many seconds the parts take from there to their place.
+            rest: whether the parts are shown at rest in spite of `stay`.
+            ghost: whether the parts are pale, and not hidden, while they are not shown. At rest
+                they are shown.
         """
         glide = glide if any(way) else 0
         name = f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
@@ -284,9 +292,10 @@ class Drawing:
         self._parts.append("</g>")
 
     def svg(self, look: str = "") -> str:
-        """Return the drawing as SVG; `look` is written into its first tag."""
+        """Return the drawing as SVG. `look` has attributes for the <svg> tag, as text."""
         inner = "".join(self._parts)
-        # While the mouse is on something of one chip, chunk or micro-batch, all else is paler.
+        # While the mouse is on a part that belongs to one chip, chunk or micro-batch, the parts of
+        # all others are pale.
         for own in sorted(set(re.findall(r'data-trace="[^"]+"', inner))):
             others = f"svg:has([{own}]:hover) [data-trace]:not([{own}])"
             inner += f"<style>{others}{{opacity:.25}}</style>"
@@ -299,10 +308,10 @@ class Drawing:
         return f"{head}<title>{escape(self.title)}</title>{inner}</svg>"
 
     def _rule(self, clock: str, name: str, move: tuple[float, float, str]) -> str:
-        """Return how the parts of a class move.
+        """Return the CSS rules by which the parts of a class move.
 
-        They have keyframes of their own: browsers would compute general ones anew for each part,
-        many times a second."""
+        Each class has keyframes of its own. Browsers would compute keyframes for all classes anew
+        for each part, many times a second."""
         (stay, glide, away), turn, frames = move, self.seconds, ""
         begun, turns = (turn, "infinite") if self.loops else (0, "1")
         how = f"{turn:g}s linear calc(var(--at) + var(--begin,0s) - {begun:g}s) {turns}"
@@ -318,14 +327,15 @@ class Drawing:
 
     @property
     def readable_look(self) -> str:
-        """The `look` that keeps the smallest words readable on a narrow page."""
+        """The argument `look` of `svg` that keeps the smallest words readable on a narrow page."""
         return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
 
 
 class Frames(Drawing):
-    """Drawings of one size that play one after the other, in a loop; at rest the last one stands.
+    """Drawings of one size that are shown one after the other, in a loop. At rest, the last drawing
+    is shown.
 
-    Each is shown for STEP_S seconds, and moves meanwhile.
+    Each drawing is shown for STEP_S seconds. Its own parts move during this time.
     """
 
     loops = True
@@ -343,7 +353,7 @@ class Frames(Drawing):
 
 
 def _slanted(area: Rectangle, gap: float) -> str:
-    """Return the path of lines that rise through a box, and meet those of the boxes beside it."""
+    """Return the path of slanted lines in a box. They continue in the boxes beside it."""
     left, top, width, height = area
     path, low, high = "", left + top, left + top + width + height
     # A slanted line has the same x + y at each of its points.
@@ -357,10 +367,11 @@ def _slanted(area: Rectangle, gap: float) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Figure:
-    """What a notebook shows: a title, drawings beside one another, what is wrong, and notes.
+    """A figure of a notebook: a title, drawings side by side, an alarm, and notes.
 
     Args:
-        text: what pages without pictures show; by default the title.
+        text: the text for pages without pictures; by default the title.
+        alarm: a message that reports what is wrong; with "" there is none.
     """
 
     title: str
@@ -387,21 +398,21 @@ class Figure:
 
 
 def message_box(text: str, fine: bool = False) -> str:
-    """Return a box with words that a screen reader reads at once: red unless all is fine."""
+    """Return a box with a text that a screen reader reads at once. The box is red unless `fine`."""
     kind = "ttkit-alarm ttkit-fine" if fine else "ttkit-alarm"
     return f'<div class="{kind}" role="status">{escape(text)}</div>'
 
 
 # ---------------------------------------------------------------- words in pictures
 def width_of(text: str, size: float, bold: bool = False) -> float:
-    """Return about how wide a line is in DejaVu Sans, the widest font that a page may take."""
+    """Return the approximate width of a line in DejaVu Sans, the widest font of the pictures."""
     widths = {"W": 0.99} | dict.fromkeys(" ,.|[]():;·-ijl", 0.37)
     wide = sum(widths.get(c, 0.76 if c.isupper() else 0.62) for c in text)
     return size * wide * (1.1 if bold else 1)
 
 
 def size_text(nbytes: float) -> str:
-    """Return bytes in words.
+    """Return a number of bytes as text.
 
     Example:
         >>> size_text(1000), size_text(4096), size_text(1.5 * 2**20)
@@ -415,7 +426,7 @@ def size_text(nbytes: float) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return whole numbers in short.
+    """Return whole numbers as a short text in which three or more in sequence are a range.
 
     Example:
         >>> ranges([0, 1, 2, 3, 7, 9, 10])

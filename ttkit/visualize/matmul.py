@@ -13,15 +13,17 @@ from ttkit.words import grouped
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
-WIDE, TALL = 287, 170  # Each of the three matrices takes at most this many px.
-# Which of the three sizes are cut: m (samples, the rows of x), k (the rows of w), n (its columns).
+WIDE, TALL = 287, 170  # Each of the three matrices is this many px wide and high.
+# Each value names the sizes that are cut: m is the number of samples (rows of x), k is the number
+# of rows of w, and n is the number of columns of w.
 CUTS = {"samples": "m", "columns": "n", "rows": "k", "both": "mn", "nothing": ""}
 
 
 class Part(NamedTuple):
-    """What one chip multiplies: x[x_rows, x_columns] @ w[w_rows, w_columns], each as (start, end).
+    """The product that one chip computes: x[x_rows, x_columns] @ w[w_rows, w_columns].
 
-    `w_rows` are `x_columns` where the shards of x and w belong together.
+    Each range is (start, end). If the shards of x and w belong together, `w_rows` equals
+    `x_columns`.
     """
 
     name: str
@@ -32,12 +34,12 @@ class Part(NamedTuple):
 
     @property
     def block(self) -> Ranges:
-        """The rows and columns of the result to which it adds."""
+        """The rows and columns of the result that this product belongs to."""
         return self.x_rows, self.w_columns
 
 
 def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Part]]:
-    """Return the parts of a product that is cut as described.
+    """Return the sizes (m, k, n) of a product, and its parts on the chips for a cut of `CUTS`.
 
     Raises:
         TTKitError: an unknown cut, or sizes that the chips do not divide.
@@ -65,7 +67,10 @@ def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Pa
 
 
 def of_tensors(x, w) -> tuple[Shape, list[Part]]:
-    """Return the parts of the product of two tensors of a mesh, as their placements cut it."""
+    """Return the sizes of the product of two tensors on a mesh, and its parts on the chips.
+
+    The placements of the tensors say which part each chip computes.
+    """
     left, right = placed(x), placed(w)
     parts: list[Part] = []
     for a, b in zip(left.cells, right.cells):
@@ -77,7 +82,12 @@ def of_tensors(x, w) -> tuple[Shape, list[Part]]:
 
 
 def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
-    """Return the rows of a tensor of more than two dimensions, as if it were a matrix."""
+    """Return the (start, end) of a shard's rows after its dimensions are folded into one.
+
+    Args:
+        ranges: the shard in all dimensions of the tensor but the last.
+        whole: the sizes of these dimensions.
+    """
     start, length = 0, 1
     for (a, b), size in zip(ranges, whole):
         if length > 1 and (a, b) != (0, size):
@@ -118,7 +128,7 @@ def draw_matmul(
             "reduced=False; or cut='rows', which makes partial sums",
         )
     of_result = [part.block for part in parts]
-    if partial and hasattr(result, "shards"):  # On a card no values are read.
+    if partial and hasattr(result, "shards"):  # A tensor on a card has no `shards`.
         reduced = reduced or not unequal(result, of_result)
 
     notes, sums = [], max(len({part.x_columns for part in same}) for same in blocks.values())
@@ -178,10 +188,11 @@ def _matrix(
     """Return a matrix as a cell: a box for each block, in the colour of the chip that holds it.
 
     Args:
-        held: what each chip has of it.
-        partial: chips that hold the same block have partial sums of it; those of equal parts of x
-            and w share a sheet.
-        summed: the sheets are drawn as one, which their sum is.
+        shape: the rows and columns of the matrix.
+        held: the block of the matrix that each chip holds.
+        partial: whether chips with the same block hold partial sums of it. Chips that sum over the
+            same columns of x share a sheet.
+        summed: whether the sheets are added up and drawn as one.
     """
     rows, columns = (sorted(set(ends)) for ends in zip(*held))
     boxes = []
@@ -208,7 +219,7 @@ def _matrix(
 
 
 def _names(parts: Sequence[Part], chips: Sequence[int]) -> str:
-    """Return the names of some chips, in short."""
+    """Return the names of some chips as a short text, such as "chips 0-3"."""
     kind = parts[0].name.split()[0]
     numbers = ranges(int(parts[chip].name.split()[-1]) for chip in chips)
     return f"{kind}{'' if len(chips) == 1 else 's'} {numbers}"

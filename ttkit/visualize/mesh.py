@@ -1,4 +1,4 @@
-"""Pictures of machines: chips where they stand, and the links that there really are.
+"""Pictures of machines: the positions of chips, and the links that the machine has.
 
 A machine is an open mesh, a system, a mesh of a descriptor, or what a rank of a cluster owns."""
 
@@ -18,7 +18,7 @@ LONGEST = 8  # A line of more chips is folded into several rows.
 
 
 def ids_at(mesh) -> dict[Coordinate, int | None]:
-    """Return {coordinate: device id} in row-major order, None for a chip of another rank."""
+    """Return {coordinate: device id} in row-major order; the id of another rank's chip is None."""
     view, ids = mesh.get_view(), iter(mesh.get_device_ids())
     coordinate = backend.load().MeshCoordinate
     places = itertools.product(*map(range, mesh.shape))
@@ -28,7 +28,7 @@ def ids_at(mesh) -> dict[Coordinate, int | None]:
 
 
 def chips_of(mesh) -> tuple[int, ...]:
-    """Return the device ids row by row; chips of other ranks have numbers of this process."""
+    """Return the device ids row by row; only this process knows the ids of other ranks' chips."""
     if hasattr(mesh, "chips"):
         return tuple(mesh.chips)
     return tuple(-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
@@ -75,8 +75,10 @@ def draw_chips(
     """Draw a mesh: coordinates, ids, links and cards.
 
     Args:
-        others: whether another rank drives each chip; () if all chips are ours.
-        hosts: the host of each chip, where they are several; their outlines are the grid's cards.
+        others: for each chip whether another rank drives it; () if this rank drives all chips.
+        hosts: the host of each chip if there are several hosts; `grid.cards` then has the outlines
+            of the hosts.
+        frame: the words at the frame around all chips.
     """
     cells, notes = [], link_notes(grid, "host" if hosts else "card")
     for i, (device, label) in enumerate(zip(grid.devices, grid.labels)):
@@ -92,7 +94,11 @@ def draw_chips(
 
 
 def link_notes(grid: Grid, outline: str) -> list[str]:
-    """Return the legend of the lines of a picture, in sentences."""
+    """Return sentences that explain the lines of a picture.
+
+    Args:
+        outline: the word for what a dotted outline surrounds: "card" or "host".
+    """
     if grid.links is None:
         return ["The links between chips are not known here, so none are drawn."]
     notes = []
@@ -111,7 +117,7 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
 
 # ---------------------------------------------------------------- descriptors
 def heading(mesh) -> str:
-    """Return a mesh in one line."""
+    """Return a description of a mesh in one line."""
     hosts = f", {mesh.num_hosts} hosts" if mesh.num_hosts > 1 else ""
     links = f"{counted(mesh.channels, 'link')} between neighbours, {mesh.policy}"
     topology = " x ".join(mesh.dim_types)
@@ -142,7 +148,7 @@ def _chips(mesh) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def draw_descriptor(descriptor) -> Iterator[Figure]:
-    """Draw all meshes where there are several, then each kind of mesh chip by chip."""
+    """Yield a picture of all meshes if there are several, then one of each kind of mesh."""
     kinds = grouped(descriptor.meshes, lambda mesh: replace(mesh, mesh_id=0, name=""))
     if len(descriptor.meshes) > 1:
         yield draw_graph(descriptor)
@@ -156,7 +162,10 @@ def draw_descriptor(descriptor) -> Iterator[Figure]:
 
 
 def instance_grid(mesh) -> Grid:
-    """Return the grid of one mesh: chips with their ids on their hosts, and its links."""
+    """Return the grid of one mesh of a descriptor: its chips and links.
+
+    The id of a chip is its number on its host.
+    """
     chips = _chips(mesh)
     at, hosts = list(chips), [host for host, _ in chips.values()]
     links = [(at.index(a), at.index(b)) for a, b in grid_links(mesh.device_dims, mesh.rings)]
@@ -170,7 +179,7 @@ def instance_grid(mesh) -> Grid:
 
 
 def draw_graph(descriptor) -> Figure:
-    """Draw all meshes as boxes, and a line for each joined pair, with its number of links."""
+    """Draw a box for each mesh, and a line for each connected pair with its number of links."""
     meshes, joined = descriptor.meshes, Counter[tuple[int, int]]()
     ids = [mesh.mesh_id for mesh in meshes]
     for connection in descriptor.connections:
@@ -188,7 +197,7 @@ def draw_graph(descriptor) -> Figure:
     for pair, links in joined.items():
         (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
         x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
-        # The number stands beside a vertical line, above any other.
+        # The number is to the right of a vertical line, and above a line that is not vertical.
         at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)
         drawing.words(*at, str(links), 11, **HALO)
     note = "A number on a line: ethernet links between the two meshes."
@@ -201,10 +210,10 @@ def draw_graph(descriptor) -> Figure:
 def draw_share(
     bindings, binding, system, state: str = "", place: str = "", lines: Sequence[str] = ()
 ) -> Cells:
-    """Draw the machine of a rank small: the chips that it owns are filled and have their ids.
+    """Draw a small picture of a rank's machine, in which the chips of the rank are filled.
 
-    Of cards whose numbers are not the machine's, no chips are known. The title names the rank and
-    its cards.
+    Filled chips show their ids. If the machine has no card of a given number, no chip is filled.
+    The title names the rank and its cards.
 
     Args:
         state: words of the title after the rank.
@@ -225,10 +234,12 @@ def draw_share(
 
 
 def draw_ranks(cluster, system) -> Figure:
-    """Draw the machine of each rank of a cluster, started or not, with the chips that it owns.
+    """Draw the machine of each rank of a cluster, with the chips that the rank owns.
+
+    The cluster need not be started.
 
     Args:
-        system: what each host is.
+        system: the machine that each host is.
     """
     drawings, bindings = [], cluster.bindings
     for binding in bindings.rank_bindings:

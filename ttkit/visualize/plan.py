@@ -26,11 +26,11 @@ from ttkit.words import counted, grouped
 
 LONGEST = 6  # A line of more chips is folded: chips are wider here than in the picture of a mesh.
 MOST = 12  # A plan of at most this many steps is shown whole on one page.
-# A row has the most chunks of a chip that it is for, the columns of boxes, and the width and height
-# of a box.
+# Each row is (most, columns, width, height). It is used if no chip has more than `most` chunks. It
+# gives the number of columns of boxes, and the size of a box in px.
 BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 9, 9), (math.inf, 16, 6, 6))
 SHARE_H = 33  # A box with "3/8" under its number has this height.
-# It maps each chip to its chunks, and each chunk to the chips that have contributed to it.
+# A state maps each chip to its chunks, and each chunk to the chips that have contributed to it.
 State = dict[int, dict[int, frozenset[int]]]
 
 
@@ -39,7 +39,7 @@ class Arrow(NamedTuple):
     """The transfers of a step from one chip to another.
 
     Attributes:
-        why_not: the reason why they cannot be sent, or "".
+        why_not: the reason why the transfers cannot be sent, or "".
     """
 
     source: int
@@ -49,7 +49,7 @@ class Arrow(NamedTuple):
 
     @property
     def reduce(self) -> bool:
-        """Whether the destination adds what arrives."""
+        """Whether the destination adds the chunks that arrive to its own."""
         return any(t.reduce for t in self.transfers)
 
     @property
@@ -59,17 +59,17 @@ class Arrow(NamedTuple):
 
     @property
     def brings(self) -> str:
-        """The size of what it carries, and the numbers of its chunks, in words."""
+        """The size of the transfers and the numbers of their chunks, in words."""
         chunks = f"{'chunk' if len(self.chunks) == 1 else 'chunks'} {ranges(self.chunks)}"
         return f"{_size(self.transfers)}, {chunks}"
 
 
 class StepPicture(NamedTuple):
-    """What a picture of a step shows: the chips after it, and its transfers.
+    """The contents of a picture of a step: the chips after the step, and the step's transfers.
 
     Args:
-        number: of the step; 0 is the moment before the first.
-        names: of the chips, such as {4: "a"}; a chip without a name goes by its device id.
+        number: the number of the step; 0 is the moment before the first step.
+        names: names of chips, such as {4: "a"}; a chip without a name is called by its device id.
         slots: for each chip the chunks that it holds at some time or should hold at the end.
         before, after: the chunks of each chip before and after the step.
         problem: the error of `plan.validate()`, "" for a valid plan.
@@ -92,7 +92,7 @@ class StepPicture(NamedTuple):
 
     @property
     def arrows(self) -> list[Arrow]:
-        """The transfers from chip to chip, and why some cannot be."""
+        """The transfers of the step, grouped by source, destination and `why_not`."""
 
         def way(t: Transfer) -> tuple[int, int, str]:
             held = self.before.get(t.source, {}).keys() >= set(t.chunks)
@@ -103,7 +103,7 @@ class StepPicture(NamedTuple):
         return [Arrow(*key, tuple(same)) for key, same in grouped(self.sent, way).items()]
 
     def name(self, chip: int) -> str:
-        """Return what a chip is called: its name if it has one, else its device id."""
+        """Return the name of a chip, or its device id if it has no name."""
         return self.names.get(chip, f"device {chip}")
 
     def contributors(self, chip: int, chunk: int) -> int:
@@ -111,7 +111,7 @@ class StepPicture(NamedTuple):
         return len(self.after[chip][chunk]) if self.plan.adds else 1
 
     def holds(self, chip: int) -> str:
-        """Return which chunks a chip holds, and how much of each sum."""
+        """Return in words which chunks a chip holds, and how many parts of each sum."""
         whole = contributors_in_all(self.plan)
         same = grouped(self.after[chip], lambda chunk: self.contributors(chip, chunk))
         texts = []
@@ -122,7 +122,7 @@ class StepPicture(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """The step and what it sends.
+        """The number of the step, and the size and number of its transfers.
 
         Example:
             >>> from ttkit.plans import all_gather, topology
@@ -134,7 +134,7 @@ class StepPicture(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The step for pages without pictures: its transfers, and what each chip holds."""
+        """The step as text: its transfers, and the chunks that each chip holds after it."""
         lines = [f"{title_of(self.plan)} · {self.caption}"]
         for arrow in self.arrows:
             why_not = f" ({arrow.why_not})" if arrow.why_not else ""
@@ -153,15 +153,16 @@ def contributors_in_all(plan: Plan) -> int:
 
 
 def title_of(plan: Plan) -> str:
-    """Return what the title of a picture says of a plan."""
+    """Return the title of a plan: its collective, system and algorithm."""
     rows, columns = plan.topology.shape
     along = "" if plan.axis is None else f" along axis {plan.axis}"
     return f"{plan.collective}{along} on {plan.topology.name} {rows}x{columns}, {plan.algorithm}"
 
 
 def problem_of(plan: Plan, names: Sequence[str] = ()) -> tuple[str, int]:
-    """Return the error of `plan.validate()`, with the chips' names, and the step that it is about;
-    ("", -1) for a valid plan.
+    """Return the error of `plan.validate()`, and the number of the step that goes wrong.
+
+    The error has the names of the chips in place of their ids. A valid plan gives ("", -1).
     """
     named = dict(zip(map(str, plan.topology.chips), names))
     try:
@@ -180,11 +181,13 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     A chip has a slot for each chunk that it holds at some time or should hold at the end.
 
     Args:
-        names: of the chips, in the order of the mesh, such as "abcd".
+        names: the names of the chips, in the order of the mesh, such as "abcd".
     """
     chips, (problem, where) = plan.topology.chips, problem_of(plan, names)
     states: list[State] = []
-    with suppress(KeyError):  # A step sends what is not there: from then on, nothing changes.
+    # A transfer of a chunk that its source does not hold raises KeyError. The states from there on
+    # repeat the last one.
+    with suppress(KeyError):
         for state in plan.states():
             states.append(state)
     states += states[-1:] * (len(plan.steps) + 1 - len(states))
@@ -202,11 +205,11 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
 
 # ---------------------------------------------------------------- one step
 class StepCells(Cells):
-    """What each chip holds after a step, and the step's transfers on their links.
+    """The drawing of what each chip holds after a step, and of the step's transfers on links.
 
     Args:
-        small: one of several on a page.
-        glides: the (chip, chunk) that glide; by default all that are new, and none if small.
+        small: whether this is one of several drawings on a page.
+        glides: the (chip, chunk) that glide; by default all that arrive, and none if `small`.
     """
 
     def __init__(
@@ -230,7 +233,8 @@ class StepCells(Cells):
             if not arrow.why_not:
                 colour = "var(--curve)" if arrow.reduce else "var(--link)"
                 self.arrow(*self.way(arrow.source, arrow.destination), colour)
-        # Labels are drawn after all arrows, so that none hides them; last comes what goes wrong.
+        # Labels are drawn after all arrows, so that no arrow hides a label. Transfers that cannot
+        # be sent come last.
         for arrow in sorted(step.arrows, key=lambda arrow: arrow.why_not):
             if arrow.why_not and {*arrow[:2]} <= self.at.keys():
                 self._draw_impossible(arrow, ["✕"] if small else arrow.why_not.split())
@@ -238,7 +242,7 @@ class StepCells(Cells):
                 self._label(arrow)
 
     def _chips(self, grid: Grid, small: bool, glides: Collection[Pair] | None) -> list[Cell]:
-        """Return the chips with their chunks; those that glide know where they come from."""
+        """Return the chips with their chunks; a chunk that glides has the boxes of its sources."""
         step, plan, slots = self.step, self.step.plan, self.step.slots
         whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
         columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
@@ -259,7 +263,7 @@ class StepCells(Cells):
             boxes = []
             for chunk in slots[chip]:
                 if chunk not in step.after[chip]:
-                    boxes.append(Box([str(chunk)]))  # What has yet to arrive is a ghost.
+                    boxes.append(Box([str(chunk)]))  # The chunk has not arrived: no colour.
                     continue
                 key, share = (chip, chunk), step.contributors(chip, chunk)
                 box = Box(
@@ -280,18 +284,23 @@ class StepCells(Cells):
         return cells
 
     def way(self, source: int, destination: int) -> tuple[Point, Point, Point]:
-        """Return the course of an arrow between two chips: each way on its own side of the link."""
+        """Return the course of an arrow between two chips.
+
+        The arrows of the two directions are on different sides of the link.
+        """
         a, b = self.at[source], self.at[destination]
         off = min(9.0, self.gap_x / 5)
-        forward = self.grid.spot(a) < self.grid.spot(b)  # It runs downwards, or to the right.
+        forward = self.grid.spot(a) < self.grid.spot(b)  # The arrow points down or right.
         return self.course(a, b, -off, -2) if forward else self.course(a, b, off, 1.4 * off)
 
     def _label(self, arrow: Arrow) -> None:
-        """Write on an arrow the numbers of its chunks, with a plus if the chip adds them."""
+        """Write the chunk numbers of an arrow on it, with a plus if the destination adds them."""
         source, to, (first, *_) = arrow.source, arrow.destination, arrow.chunks
         (x1, y1), (x2, y2), (right, up) = self.way(source, to)
         x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
-        if abs(x2 - x1) <= abs(y2 - y1):  # Labels of a vertical link would not fit side by side.
+        # The labels of the two directions of a vertical link would not fit side by side, so one
+        # moves up and the other down.
+        if abs(x2 - x1) <= abs(y2 - y1):
             y += -9 if y1 < y2 else 9
         chunks = ranges(arrow.chunks)
         text = chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x"
@@ -301,7 +310,7 @@ class StepCells(Cells):
         self.badge(x, y, plus + text, fill=fill, stroke=INK, hover=hover)
 
     def _draw_impossible(self, arrow: Arrow, why_not: Sequence[str]) -> None:
-        """Draw a dashed red line for what cannot be sent, with the reason, a word to a line."""
+        """Draw a dashed red line for a transfer that cannot be sent, and write the reason on it."""
         (x1, y1), (x2, y2) = map(self.centre, (self.at[arrow.source], self.at[arrow.destination]))
         self.line((x1, y1), (x2, y2), stroke=BAD, stroke_width=2.5, stroke_dasharray="6 4")
         self.badge(
@@ -334,11 +343,11 @@ def draw_step(plan: Plan, number: int, names: Sequence[str] = ()) -> Figure:
     """Draw what each chip holds after a step of a plan, and the step's transfers on their links.
 
     Args:
-        number: of the step; 0 is the moment before the first.
-        names: of the chips, in the order of the mesh, such as "abcd".
+        number: the number of the step; 0 is the moment before the first step.
+        names: the names of the chips, in the order of the mesh, such as "abcd".
 
     Raises:
-        TTKitError: no such step.
+        TTKitError: the plan has no step of this number.
 
     Example:
         >>> from ttkit.plans import all_gather, topology
@@ -365,7 +374,10 @@ def step_figure(step: StepPicture) -> Figure:
 
 
 def chosen(pictures: list[StepPicture]) -> list[int]:
-    """Return the steps that a page shows: all, or some of many, and the one that goes wrong.
+    """Return the numbers of the steps that a page shows.
+
+    A page shows all steps of a plan of at most `MOST` steps. Of a longer plan it shows some steps,
+    always with the one that goes wrong.
 
     Example:
         >>> from ttkit.plans import all_gather, topology
@@ -380,12 +392,14 @@ def chosen(pictures: list[StepPicture]) -> list[int]:
 
 
 def draw_plan(plan: Plan, names: Sequence[str] = (), moving: bool = False) -> Figure:
-    """Draw all steps of a plan; of many steps some, and a note that lists the others.
+    """Draw the steps of a plan. If there are more than `MOST`, draw some and list the others.
 
-    The text has a line for each step: transfers, bytes, and how much the chips hold after it.
+    The text has a line for each step: its transfers and bytes, and how many chunks the chips hold
+    after it.
 
     Args:
-        moving: the steps play one after the other in one drawing, in place of one drawing each.
+        moving: whether one drawing plays the steps one after the other; otherwise each step has a
+            drawing.
     """
     pictures = step_pictures(plan, names)
     title = f"{title_of(plan)} · {counted(len(plan.steps), 'step')}, "

@@ -13,15 +13,17 @@ from ttkit.visualize.drawing import on_page
 from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
-WIDTH = 160  # Tables of text are at most this wide, in characters, if their words let them.
-FOLDED = 20  # In a table that would be wider, a column of longer texts than this is folded.
-CELL = 30  # A cell of a mesh has this many columns of text.
-Table = list  # Its elements are what rich prints, in order.
+WIDTH = 160  # A table of text is at most this many characters wide, unless its words need more.
+# In a table that would be wider than WIDTH, a left-aligned column is folded if one of its texts has
+# more than this many characters.
+FOLDED = 20
+CELL = 30  # A cell in the table of a mesh is this many characters wide.
+Table = list  # A table is a list of objects, which rich prints in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
 
 
 def as_text(table: Table, width: int = WIDTH) -> str:
-    """Return a table as plain text of at most this width, or of more where its words need it."""
+    """Return a table as plain text of at most this width, or of more if its words need more."""
     import io
 
     from rich.console import Console
@@ -60,7 +62,7 @@ def _table(title: str, columns: int, cells: Sequence[Cell]):
 
 
 def system_table() -> Table:
-    """Return the machine: its shape, and the id and coordinate of each chip."""
+    """Return the table of the machine: its shape, and the id and coordinate of each chip."""
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     whole, local = system.shape(), system.local_shape()
@@ -81,7 +83,7 @@ def system_table() -> Table:
 
 
 def mesh_table(mesh_device) -> Table:
-    """Return a mesh: the id and coordinate of each chip."""
+    """Return the table of a mesh: the id and coordinate of each chip."""
     rows, columns = tuple(mesh_device.shape)
     ids = ids_at(mesh_device)
     cells = [(f"{_head(ids, place)}({place[0]}, {place[1]})\n", None) for place in ids]
@@ -89,8 +91,9 @@ def mesh_table(mesh_device) -> Table:
 
 
 def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
-    """Return the first lines of a chip: its id; where ranks share the mesh, whether this rank has
-    it.
+    """Return the first lines of a chip's cell: its id.
+
+    If several ranks share the mesh, the lines also say whether this rank drives the chip.
     """
     if ids[place] is None:
         return "Remote\nUnknown ID\n"
@@ -98,7 +101,10 @@ def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
 
 
 def tensor_table(tensor) -> Table:
-    """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds."""
+    """Return the table of a tensor: its placements, and the slice of each chip.
+
+    Chips with equal slices have the same background colour.
+    """
     from rich.panel import Panel
 
     topology, mesh, picture = tensor.tensor_topology(), tensor.device(), placed(tensor)
@@ -114,7 +120,7 @@ def tensor_table(tensor) -> Table:
         else:
             head = "" if all(here.values()) else "Local\n" if here[at] else "Remote\n"
         text, background = f"{head}({at[0]}, {at[1]})\n", None
-        # Of a chip of another rank, ttnn prints only where it is and its coordinate.
+        # For a chip that another rank drives, ttnn prints the head and the coordinate only.
         if place.ranges is not None and ids.get(at, 0) is not None:
             text += f"{slice_text(place.ranges, picture.whole)}\n{about}"
             background = colour(place.group, groups)
@@ -145,7 +151,10 @@ TABLES: dict[str, Callable[..., Table]] = {
 
 
 def print_table(what: str, *of) -> None:
-    """Print a table of `TABLES`, or like ttnn an error on the error stream; do not raise."""
+    """Print a table of `TABLES`.
+
+    If that fails, print the error on the error stream and do not raise it, as ttnn does.
+    """
     from rich.console import Console
 
     try:
@@ -159,11 +168,12 @@ def print_table(what: str, *of) -> None:
 # ---------------------------------------------------------------- of numbers
 @dataclass(frozen=True)
 class Report:
-    """A table of text with a title, on a terminal, in a notebook, or through rich.
+    """A table of text with a title, for a terminal, a notebook or rich.
 
     Args:
-        columns: headings; a `<` in front aligns the column on the left, others are on the right.
-        last: a row below the others, such as totals; none if it is empty.
+        columns: headings; `<` in front of a heading aligns its column left, other columns are
+            aligned right.
+        last: a row below the others, such as totals; an empty one is not shown.
     """
 
     title: str
@@ -183,7 +193,8 @@ class Report:
         wide = sum(max(map(len, cells)) + 3 for cells in columns) >= WIDTH
         for heading, cells in zip(self.columns, columns):
             left = heading.startswith("<")
-            # Long text is folded in a wide table; no word breaks and no number loses its unit.
+            # A wide table folds long text between words. Columns of numbers are not folded, so each
+            # number stays beside its unit.
             folds = left and wide and max(map(len, cells)) > FOLDED
             parts = " ".join(cells).split(" ") if folds else cells
             table.add_column(

@@ -1,7 +1,8 @@
-"""Pictures of tensors over a mesh: which part of the whole each chip holds; and of one placement:
-the shard of each chip, its bytes, its padding, and the code.
+"""Pictures of tensors over a mesh, and of one placement with its code.
 
-They read public attributes only: the objects may be the real library's or the simulator's."""
+`draw_tensor` shows which part of the whole tensor each chip holds. It reads public attributes only,
+so it draws tensors of the real library and of the simulator. `placement` shows the shard of each
+chip, its bytes and its padding."""
 
 import itertools
 import math
@@ -19,19 +20,20 @@ from ttkit.visualize.drawing import INK, Drawing, Figure, Rectangle, on_page, to
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
 from ttkit.words import counted, grouped
 
-MAP = 34  # The small map has the area of a square of this many px.
-# A shard has (start, end) in each dimension of the global tensor.
+MAP = 34  # The small map has the area of a square whose sides have this many px.
+# Ranges give the (start, end) of a shard in each dimension of the global tensor.
 Ranges = tuple[tuple[int, int], ...]
 
 
 # ---------------------------------------------------------------- where the shards lie
 class Place(NamedTuple):
-    """One coordinate of a mesh, and what its chip holds of a tensor.
+    """One coordinate of a mesh, and the slice of a tensor that its chip holds.
 
     Args:
         device: the device id; None on the host, and for a chip of another rank.
-        ranges: its slice of the global tensor; None where there is no shard.
-        group: chips of one group hold the same slice; -1 where there is no shard.
+        ranges: the slice of the global tensor; None if there is no shard.
+        group: the number of the slice: chips of one group hold the same one. It is -1 if there is
+            no shard.
     """
 
     coordinate: Coordinate
@@ -41,11 +43,14 @@ class Place(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A tensor over a mesh: the shape of the whole, and a cell for each place.
+    """A tensor over a mesh: the shape of the whole tensor, and a cell for each coordinate.
 
     Args:
-        unequal: groups whose chips should hold replicas of one slice, but hold different values:
-            partial results.
+        mesh_shape: the shape of the mesh.
+        whole: the shape of the global tensor.
+        cells: one for each coordinate of the mesh, in row-major order.
+        unequal: groups whose chips should hold replicas of one slice but hold different values, as
+            with partial results.
     """
 
     mesh_shape: Coordinate
@@ -66,7 +71,7 @@ def slice_text(ranges: Ranges, whole: Iterable[int]) -> str:
 
 
 def covered(tensor) -> list[Coordinate]:
-    """Return the places that hold a shard, in order; the topology may name more."""
+    """Return the coordinates that hold a shard, in order; the topology may name more of them."""
     if tensor.device() is not None:
         return [tuple(c) for c in tensor.device_coords()]
     buffer, coords = tensor.host_buffer(), list(tensor.tensor_topology().mesh_coords())
@@ -79,13 +84,14 @@ def covered(tensor) -> list[Coordinate]:
 def placed(tensor) -> Placed:
     """Return where a tensor's shards lie and which part of the whole each one is.
 
-    Unlike the printed table this counts a negative dimension from the end, and follows offsets and
-    any number of axes."""
+    Unlike ttnn's own table, the result counts a negative dimension from the end. It is also right
+    for tensors at an offset in the mesh, and for any number of mesh axes.
+    """
     topology, mesh = tensor.tensor_topology(), tensor.device()
     over = tensor.host_buffer().shape() if mesh is None else mesh.shape
     shape, distributed = tuple(tensor.shape), topology.distribution_shape()
     mesh_shape, distribution = tuple(over), tuple(distributed)
-    # Each dimension lists the axes of the distribution that shard it.
+    # `axes[d]` lists the axes of the distribution that shard dimension d.
     axes: list[list[int]] = [[] for _ in shape]
     for axis, placement in enumerate(topology.placements()):
         dim = getattr(placement, "dim", None)
@@ -120,12 +126,13 @@ def placed(tensor) -> Placed:
 
 
 def unequal(tensor, groups: Sequence) -> frozenset:
-    """Return the groups of which two shards differ.
+    """Return the groups in which two shards have different values.
 
-    Compare on the simulator only: on a card this would read back the whole tensor.
+    Shards are compared on the simulator only: on a card the comparison would read back the whole
+    tensor, so the result is empty there.
 
     Args:
-        groups: that of each shard.
+        groups: the group of each shard.
     """
     if not hasattr(tensor, "shards") or len(set(groups)) == len(groups):
         return frozenset()
@@ -145,7 +152,10 @@ def unequal(tensor, groups: Sequence) -> frozenset:
 
 # ---------------------------------------------------------------- drawn
 def draw_tensor(tensor) -> Figure:
-    """Draw a tensor: one colour for chips of the same slice, and a map of it in the whole."""
+    """Draw a tensor over its mesh. Chips with the same slice have the same colour.
+
+    A small map in each chip shows where its slice lies in the whole tensor.
+    """
     kind = f"{tensor.dtype.name} · {tensor.layout.name}"
     if not tensor.is_allocated():
         return Figure(f"tensor with shards {list(tensor.shape)} · {kind} · deallocated", [])
@@ -180,7 +190,9 @@ def draw_tensor(tensor) -> Figure:
 
 
 def mapped(picture: Placed) -> tuple[int, ...]:
-    """Return the two dimensions that the small maps show: those that are cut, else the last ones.
+    """Return the two dimensions that the small maps show.
+
+    These are the first two that are cut. If fewer are cut, the last of the other dimensions follow.
 
     Example:
         >>> held = [((i, i + 1), (0, 1), (0, 32), (0, 64)) for i in range(4)]
@@ -195,7 +207,10 @@ def mapped(picture: Placed) -> tuple[int, ...]:
 
 
 def map_of(picture: Placed, ranges: Ranges) -> Rectangle:
-    """Return what a chip holds of two dimensions of the whole, as a part of a square."""
+    """Return a chip's slice in the two dimensions of `mapped`, as a rectangle.
+
+    The whole tensor is the square from (0, 0) to (1, 1).
+    """
     spans = [(ranges[d], picture.whole[d] or 1) for d in mapped(picture)]
     spans = [((0, 1), 1)] * (2 - len(spans)) + spans
     (top, bottom), (left, right) = ((a / n, b / n) for (a, b), n in spans)
@@ -203,7 +218,7 @@ def map_of(picture: Placed, ranges: Ranges) -> Rectangle:
 
 
 def _notes(tensor, picture: Placed) -> list[str]:
-    """Return how the tensor is placed, and what the colours mean."""
+    """Return notes on how the tensor is placed and what the colours mean."""
     if len(picture.cells) == 1:
         return []
     topology = tensor.tensor_topology()
@@ -232,8 +247,9 @@ def _notes(tensor, picture: Placed) -> list[str]:
 # ---------------------------------------------------------------- one placement
 REPLICATE = "replicate"
 TILE = 32  # A tile has 32 rows and 32 columns.
-WIDE, TALL, LARGEST = 360, 260, 40  # A shard takes at most WIDE x TALL px, a tile LARGEST.
-FINEST = 4  # Tiles of fewer px are drawn without their edges.
+# A shard takes at most WIDE x TALL px, and a side of a tile takes at most LARGEST px.
+WIDE, TALL, LARGEST = 360, 260, 40
+FINEST = 4  # Tiles whose sides have fewer px than this are drawn without edges.
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font:12px monospace;margin:4px 0;"
     "max-width:800px;padding:6px 9px;white-space:pre-wrap"
@@ -245,8 +261,8 @@ class Placement(Figure):
     """A picture of a tensor on a mesh, with the code that places it.
 
     Args:
-        code: lines of Python; `x` is the array.
-        nbytes: what each chip stores; 0 where the placement is refused.
+        code: the lines of Python that place the array `x`.
+        nbytes: the bytes that each chip stores; 0 if ttnn refuses the placement.
     """
 
     code: str = ""
@@ -266,16 +282,16 @@ def placement(
     axis_0: int | str = REPLICATE,
     axis_1: int | str = REPLICATE,
 ) -> Placement:
-    """Return the picture of a tensor on a simulated mesh, or of ttnn's error if it refuses the
+    """Return the picture of a tensor on a simulated mesh, or of the error if ttnn refuses the
     placement.
 
-    The mesh is separate from those in use: your mesh, system and fabric stay as they are.
+    The mesh is separate from open meshes: your mesh, system and fabric stay as they are.
 
     Args:
         system: a name of `ttkit.hardware.SYSTEMS`.
         mesh_shape: rows and columns of the mesh.
-        shape: of the whole tensor.
-        dtype, layout: as ttnn names them: "bfloat16", "TILE".
+        shape: the shape of the whole tensor.
+        dtype, layout: names of ttnn, such as "bfloat16" and "TILE".
         axis_0, axis_1: the dimension that is sharded along this mesh axis, or "replicate".
 
     Example:
@@ -363,7 +379,13 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
 
 
 def _shard(matrix: tuple[int, int], stored: tuple[int, int], tiled: bool) -> Drawing:
-    """Draw a matrix of one shard in its tiles: the values in colour, the padding hatched."""
+    """Draw one shard as a matrix, with its values coloured and its padding hatched.
+
+    Args:
+        matrix: the rows and columns of the values.
+        stored: the rows and columns in memory, with the padding.
+        tiled: whether the shard is stored in tiles.
+    """
     (rows, columns), (high, wide) = matrix, stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))

@@ -1,8 +1,8 @@
 """Engines in a notebook: MPI ranks, each with its own mesh or its part of one, on any hosts.
 
-ipyparallel runs the cells, Open MPI starts the ranks and carries their messages. ttkit adds that
-engine i is rank i with its binding's environment, that every wait ends, and that no process stays
-behind.
+ipyparallel runs the cells. Open MPI starts the ranks and carries their messages. ttkit makes sure
+that engine i is rank i and has the environment of its binding, that every wait ends, and that no
+process is left behind.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ START_S = 60.0
 class Cluster:
     """Engines that are MPI ranks: `cluster.run(f)` and `%%px` cells run on all of them at once.
 
-    Where the hosts file of the configuration names other hosts, their ranks start there by ssh,
-    from the same paths as here (`ttkit sync` copies the code, `ttkit doctor` checks the hosts).
-    Only then does the controller listen on the network. A connection must sign with the cluster's
-    key, but neither its messages nor MPI's are encrypted: use a network that you trust. Ranks on
-    other hosts end when this host's mpirun does, or 30 s after the network to them is gone.
+    If the hosts file of the configuration names other hosts, their ranks start there by ssh, from
+    the same paths as here (`ttkit sync` copies the code, `ttkit doctor` checks the hosts). The
+    controller listens on the network in this case only. A client must sign its messages with the
+    cluster's key, but neither these messages nor those of MPI are encrypted, so use a network that
+    you trust. Ranks on other hosts end when mpirun on this host ends, or 30 s after the network to
+    them is gone.
 
     Args:
-        config: a folder with rank bindings, or a number: then the ranks share the cards of this
-            machine equally.
-        start_timeout_s: how long a start may take.
+        config: a configuration folder, or a number of ranks that share the cards of this machine
+            equally.
+        start_timeout_s: the seconds that a start may take.
 
     Raises:
-        TTKitError: wrong files, cards that cannot be shared equally, a start that fails (with the
-            rank and its last lines).
+        TTKitError: a file is wrong, the cards cannot be shared equally, or the start fails (the
+            message has the rank and its last lines).
 
     Example:
         >>> from ttkit import Cluster
@@ -62,10 +63,10 @@ class Cluster:
         self.n = len(self.bindings.rank_bindings)
         names = files.hosts_of_ranks(self.n)
         here = remote.which_are_here(names)
-        # `hosts` has the host of each rank, "" for this one.
+        # `hosts` has the host of each rank; "" stands for this host.
         self.hosts = ["" if here[name] else name for name in names]
         self._words = files.mpi_words() if any(self.hosts) else []
-        # `run` and %%px wait this many seconds; None means without a limit.
+        # `run` and %%px wait at most this many seconds; None means that there is no limit.
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # A rank that raised nothing has "".
         self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.
@@ -78,7 +79,7 @@ class Cluster:
     # ---- start and stop
 
     def start(self) -> Cluster:
-        """Start the engines and return the cluster; nothing happens where they run already."""
+        """Start the engines, unless they run already, and return the cluster."""
         if self._processes and not self.failure:
             return self
         self.stop()
@@ -136,7 +137,7 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        """Whether it is "starting", "running", "failed", "stopped" or "interrupted".
+        """The state of the cluster: "starting", "running", "failed", "stopped" or "interrupted".
 
         If it is "interrupted", the next call starts new engines.
         """
@@ -148,13 +149,13 @@ class Cluster:
 
     @property
     def failure(self) -> Ended | None:
-        """The first process of the cluster that ended by itself; None while all is well."""
-        processes = self._processes  # Another thread may stop the cluster.
+        """The first process of the cluster that ended by itself; None if there is none."""
+        processes = self._processes  # Another thread may stop the cluster and set this to None.
         return processes.ended if processes else None
 
     @property
     def why_failed(self) -> str:
-        """Why it failed, in words; "" while all is well."""
+        """The reason for the failure in words; "" if nothing has failed."""
         hosts = self.hosts
         if self._words:
             hosts = [host or socket.gethostname() for host in hosts]
@@ -162,7 +163,7 @@ class Cluster:
 
     @property
     def client(self):
-        """ipyparallel's Client, for all that a Cluster has no method for."""
+        """ipyparallel's Client, for tasks that Cluster has no method for."""
         self.ensure_running(f"{self.name}.client")
         return self._client
 
@@ -171,12 +172,12 @@ class Cluster:
     def run(self, function: Callable, *arguments, **keywords) -> list:
         """Call a function on every rank at once and return the results in rank order.
 
-        The function runs in another process, so it imports what it needs itself. What the ranks
-        print is shown when all are done, in rank order; text that all print is shown once.
+        The function runs in other processes, so it must import what it needs. The output of the
+        ranks is shown in rank order at the end. If all ranks print the same text, it is shown once.
 
         Raises:
-            TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s`
-            has passed.
+            TTKitError: a rank raised an exception (the message names the rank), an engine died, or
+                `cluster.timeout_s` has passed.
         """
         name = getattr(function, "__name__", "function")
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
@@ -187,11 +188,11 @@ class Cluster:
         return results.results(self, asked, send, together=True)
 
     def interrupt(self) -> None:
-        """Stop what the ranks are doing; for each busy rank print the line where it was.
+        """Interrupt the busy ranks; print for each of them the line where it was.
 
-        They get what the stop button of a notebook sends (KeyboardInterrupt). A rank that waits
-        inside MPI does not react to it, since Open MPI checks for messages only: in that case the
-        engines are stopped, and the next call starts new ones.
+        Each busy rank gets a KeyboardInterrupt, as from the stop button of a notebook. A rank that
+        waits inside MPI does not react to it, since Open MPI checks for messages only. In that case
+        the engines are stopped, and the next call starts new ones.
         """
         self.ensure_running("cluster.interrupt()")
         print(results.interrupt(self))
@@ -199,7 +200,8 @@ class Cluster:
     def status(self):
         """Return a figure of what each rank owns and does: cards, memory, line, last error.
 
-        No rank is asked: which ones are busy is known here, and each rank reports the rest itself.
+        This sends nothing to the ranks: the client knows which ranks are busy, and each rank
+        reports the rest by itself.
         """
         return status_of(self)
 
@@ -208,7 +210,7 @@ class Cluster:
         return self._client.reports.get(rank, Report()) if self._client else Report()
 
     def busy(self) -> list[int]:
-        """Return the ranks that have not finished all they were sent."""
+        """Return the ranks that have not finished all tasks that were sent to them."""
         client = self._client
         return client.busy() if client is not None and self.state == "running" else []
 
@@ -219,7 +221,7 @@ class Cluster:
         return self.pids[rank]
 
     def signal(self, rank: int, number: int) -> None:
-        """Send the process of a rank a signal; nothing happens where it is gone."""
+        """Send a signal to the process of a rank; do nothing if the process is gone."""
         with contextlib.suppress(ProcessLookupError, KeyError):
             if host := self.hosts[rank]:
                 words = ["kill", f"-{number:d}", str(self.pids[rank])]
@@ -228,10 +230,10 @@ class Cluster:
                 os.kill(self.pids[rank], number)
 
     def ensure_running(self, asked: str) -> None:
-        """Check that the cluster runs; start new engines where an interrupt has stopped them.
+        """Check that the cluster runs; start new engines if an interrupt has stopped the old ones.
 
         Raises:
-            TTKitError: it does not run; the message says why.
+            TTKitError: the cluster does not run; the message has the reason.
         """
         if self._renew:
             self.start()
@@ -253,10 +255,10 @@ class Cluster:
         text = ""
         while not text:
             self.poll_start(until)
-            # The files may not be there yet, or not be whole.
+            # The controller may not have written the files yet, or only a part of them.
             with contextlib.suppress(OSError, ValueError):
                 text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
-        processes.send(text)  # Ranks on other hosts cannot read the file.
+        processes.send(text)  # Ranks on other hosts cannot read the file, so they get its text.
         with contextlib.suppress(TimeoutError):  # The controller may have ended.
             self._client = results.Client(
                 str(keys[0]), profile_dir=folder, ipython_dir=folder, timeout=30
@@ -267,7 +269,7 @@ class Cluster:
         results.activate(self)
 
     def poll_start(self, until: float) -> None:
-        """Check that the start has not failed and that its time is not up; wait a little."""
+        """Check that the start has not failed and that there is time left; then wait 20 ms."""
         asked = f"start {self.name}"
         if self.failure:
             fail(asked, self.why_failed, "fix the cause in the last lines, then start again")

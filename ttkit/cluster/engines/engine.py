@@ -1,8 +1,9 @@
 """The programs of a cluster's processes: an engine, which is an MPI rank, and the controller.
 
-An engine reports its open meshes, its memory and its current line from a thread, so that they are
-known of a busy rank too. The reports go where its prints go. Meshes are reported only on the
-simulator: calling ttnn from a second thread would disturb the first.
+An engine reports its open meshes, its memory and its current line from a second thread, so that the
+notebook gets them while the rank is busy, too. The reports use the same socket as the output of the
+engine. Meshes are reported only on the simulator: with the real ttnn, a call from a second thread
+would disturb the first one.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from ttkit.cluster.processes import pid_file
 from ttkit.errors import Plain
 from ttkit.files import write_whole
 
-# This variable names the cluster's host and its folder there.
+# This variable has the form HOST:FOLDER: the cluster's host, and the cluster's folder on that host.
 FOLDER = "TTKIT_CLUSTER_FOLDER"
-PORTS = 32  # A controller takes 18.
+PORTS = 32  # A controller uses 18 of them.
 REPORT_EVERY_S = 0.5
-REPORT = "ttkit_report"  # The messages have this type.
+REPORT = "ttkit_report"  # The messages that carry reports have this type.
 
 
 class Report(NamedTuple):
     """The state of a rank at one moment; a field that is not known is empty or None.
 
     Args:
-        host: its name.
+        host: the name of the rank's host.
         meshes: the shapes of the open meshes.
         process_bytes: the host memory that the process uses.
         line: the line of the user's code that runs.
@@ -53,7 +54,7 @@ class Report(NamedTuple):
         """Return this process's report, without importing the simulator."""
         import psutil
 
-        # Whole MB change seldom, and each change sends a report.
+        # The memory is in whole MB, which change seldom, because each change sends a report.
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
         # A module that another thread is still importing may lack these names, hence the defaults.
         lines = getattr(sys.modules.get("ttkit.visualize.widgets.live_training"), "Lines", None)
@@ -68,7 +69,7 @@ class Report(NamedTuple):
 
 
 def keep_reporting(kernel) -> None:
-    """Until the process ends, report to the notebook while a line runs or after a change."""
+    """Report to the notebook while a line runs and after each change, until the process ends."""
     last = None
     while True:
         now = Report.now()
@@ -80,7 +81,7 @@ def keep_reporting(kernel) -> None:
 
 
 def process_id() -> int:
-    """Return this engine's process id; print a line."""
+    """Return this engine's process id, and print a line so that the client can check the output."""
     print()
     return os.getpid()
 
@@ -88,7 +89,8 @@ def process_id() -> int:
 def _own_folder(rank: int) -> Path:
     """Return where this rank keeps its files.
 
-    It is the cluster's folder, or on another host one that Open MPI removes at its end there.
+    On the cluster's host this is the cluster's folder. On another host it is a new folder, inside a
+    folder that Open MPI removes when it ends there.
     """
     host, _, folder = os.environ[FOLDER].partition(":")
     if host == socket.gethostname():
@@ -101,10 +103,10 @@ def _own_folder(rank: int) -> Path:
 
 
 def _initialize_mpi(rank: int):
-    """Initialize MPI now, in all ranks together: the others would wait for a late rank.
+    """Initialize MPI in all ranks at the start, since the other ranks would wait for a late one.
 
-    The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has
-    started another before it.
+    The real ttnn is initialized first. It has its own MPI library, and it stops the process if
+    mpi4py has already started another one.
     """
     from ttkit.backend import is_simulated, load
 
@@ -125,7 +127,7 @@ def main() -> None:
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     folder = _own_folder(rank)
     write_whole(folder / pid_file(rank), str(os.getpid()), "engine")
-    # Ranks on other hosts cannot read the controller's file: mpirun gives it to rank 0.
+    # Ranks on other hosts cannot read the controller's file, so mpirun passes its text to rank 0.
     text = sys.stdin.readline() if rank == 0 else ""
     world = _initialize_mpi(rank)
     os.environ["IPP_CONNECTION_INFO"] = world.bcast(text)
@@ -135,10 +137,12 @@ def main() -> None:
     from ipyparallel.engine import app
     from IPython.core.shellapp import InteractiveShellApp
 
-    delattr(Plain, "_render_traceback_")  # The notebook searches all frames for the user's line.
-    # The option --mpi would take the rank from mpi4py and hide which variable sets it. A nanny, a
-    # second process for each engine, would report its end; mpirun does that, with the reason. The
-    # supervisor, not a missed heartbeat, ends an engine whose controller is gone.
+    # An engine must send whole tracebacks: the notebook searches all frames for the user's line.
+    delattr(Plain, "_render_traceback_")
+    # The option --IPEngine.id replaces --mpi, which would take the rank from mpi4py and hide which
+    # variable sets it. There is no nanny (a second process that reports the end of an engine),
+    # because mpirun reports the end with its reason. Missed heartbeats are ignored, because the
+    # supervisor ends an engine whose controller is gone.
     options = (
         f"--profile-dir={folder} --IPEngine.id={rank} --IPEngine.enable_nanny=False "
         "--IPEngine.timeout=30 --IPEngine.max_heartbeat_misses=0 --log-level=ERROR"
@@ -146,17 +150,17 @@ def main() -> None:
 
     class IPEngine(app.IPEngine):
         def to_work_dir(self) -> None:
-            """Stay where we are: ipyparallel would put this folder first on sys.path."""
+            """Do nothing: ipyparallel would put the working folder first on sys.path."""
 
         def init_engine(self) -> None:
             super().init_engine()  # This also puts the working folder first on sys.path.
             sys.path[:] = [folder for folder in sys.path if folder not in ("", os.getcwd())]
-            # A notebook searches the working folder before the installed packages.
+            # As in a notebook, Python then searches the working folder before installed packages.
             as_notebook: Any = SimpleNamespace(ignore_cwd=False)
             InteractiveShellApp.init_path(as_notebook)
 
         def redirect_output(self, iopub_socket) -> None:
-            super().redirect_output(iopub_socket)  # This is the last step of a start.
+            super().redirect_output(iopub_socket)  # ipyparallel calls this at the end of a start.
             shell = self.kernel.shell
             for formatter in (shell.InteractiveTB, shell.SyntaxTB):
                 formatter.structured_traceback = plain_traceback
@@ -167,21 +171,24 @@ def main() -> None:
 
 
 def plain_traceback(kind: type, error: BaseException, *_, **__) -> list[str]:
-    """Return a traceback as Python writes it: without colours, with whole paths."""
+    """Return a traceback as Python writes it: without colours, and with full paths."""
     return "".join(traceback.format_exception(error)).splitlines()
 
 
 def controller() -> None:
-    """Run ipyparallel's hub and schedulers until stopped; the arguments are ipcontroller's."""
+    """Run ipyparallel's hub and schedulers until they are stopped.
+
+    The command line has the arguments of ipcontroller.
+    """
     from ipyparallel.controller import app
 
-    # A controller binds its ports late, and nobody else may take them meanwhile. So each has ports
-    # of its own, by its process id, below those that systems give to connections (on Linux from
-    # 32,768 on).
+    # A controller chooses its ports some time before it binds them, and no other process may take
+    # them in between. So the process id of a controller selects its ports, and they are below the
+    # ports that the system gives to connections (on Linux 32,768 and above).
     first = 16_000 + os.getpid() % 512 * PORTS
 
     class IPController(app.IPController):
         def to_work_dir(self) -> None:
-            """Stay where we are: ipyparallel would put this folder first on sys.path."""
+            """Do nothing: ipyparallel would put the working folder first on sys.path."""
 
     IPController.launch_instance([*sys.argv[1:], f"--ports={first}-{first + PORTS - 1}"])

@@ -1,4 +1,4 @@
-"""What a notebook shows of engines: a box for each rank, at one moment or during a long wait."""
+"""The figure of a cluster's ranks in a notebook: a box for each, once or during a long wait."""
 
 import contextlib
 import time
@@ -13,17 +13,17 @@ from ttkit.words import counted, in_notebook, short, shows_progress
 Cluster = Any  # The class is in engines.cluster, which imports this module.
 SHOW_AFTER_S = 2.0  # A shorter wait is not shown.
 REFRESH_S = 0.5
-LAST_LINES = 3  # This many prints of a rank are shown while it works.
+LAST_LINES = 3  # While a rank works, at most this many lines of its output are shown.
 NOTE = "as it was when this cell ran; run it again to see the ranks now"
 SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", "failed": "✕"}
-LETTERS = 28  # A line of a box has at most this many.
+LETTERS = 28  # A line of a box has at most this many letters.
 
 
 def status_of(cluster: Cluster, title: str = ""):
-    """Return a figure of a cluster, running or not, at this moment; no rank is asked.
+    """Return a figure of a cluster, running or not, at this moment; send nothing to the ranks.
 
     Args:
-        title: what is waited for; by default the cluster's name and state.
+        title: the title of the figure; by default the cluster's name and state.
     """
     from ttkit.visualize.drawing import Figure
     from ttkit.visualize.mesh import draw_share
@@ -47,7 +47,7 @@ def status_of(cluster: Cluster, title: str = ""):
 
 
 def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[str]:
-    """Yield what is known of a rank; with TTKIT_PROGRESS=0 only what does not vary by run."""
+    """Yield the known facts about a rank; with TTKIT_PROGRESS=0 leave out what differs by run."""
     if shows_progress():
         for shape in report.meshes:
             yield f"mesh {'x'.join(map(str, shape))}"
@@ -60,16 +60,17 @@ def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[
     yield cluster.last_error[rank]
     answer = cluster.last_answers.get(rank)
     if shows_progress() and state == "busy" and answer:
-        # While a rank works, its prints are in the metadata of its pending answer.
+        # While a rank works, its output is in the metadata of its pending answer.
         for line in str(answer.metadata["stdout"] or "").splitlines()[-LAST_LINES:]:
             yield f"printed: {line}"
 
 
 @contextlib.contextmanager
 def progress(cluster: Cluster, what: str) -> Iterator[Callable[[str], None]]:
-    """Show the boxes during a wait of more than two seconds on a notebook's page, until it ends.
+    """In a notebook, show the boxes of the ranks during a wait of more than two seconds.
 
-    The yielded function takes the state of the wait in words. TTKIT_PROGRESS=0 hides the boxes.
+    The wait must call the yielded function with its state in words. TTKIT_PROGRESS=0 hides the
+    boxes.
     """
     begin = time.monotonic()
     due = begin + SHOW_AFTER_S

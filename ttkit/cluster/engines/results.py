@@ -1,4 +1,4 @@
-"""What ranks answer: every wait ends, and what was printed is shown in rank order.
+"""Send tasks to the ranks, wait for their answers, and show their output in rank order.
 
 A wait ends with results, with an error that names the rank, or with the reason why the cluster has
 ended. `%%px` in a notebook runs a cell on every rank.
@@ -28,21 +28,22 @@ from ttkit.waiting import wait_until
 from ttkit.words import grouped, numbered
 
 Cluster = Any  # The class is in engines.cluster, which imports this module.
-PATIENCE_S = 3.0  # The others get this long after the first rank has raised.
-# ipyparallel reports that an engine is gone before mpirun gives the reason, up to 0.6 s later.
+PATIENCE_S = 3.0  # After the first rank has raised, the others have this long to answer.
+# ipyparallel reports that an engine is gone. mpirun reports the reason up to 0.6 s later.
 NOTICE_S = 3.0
-INTERRUPT_S = 1.5  # A rank has this long to leave its line, and to report it.
-RAISED_S = 10.0  # One that has left its line has this long to answer.
-OUTPUT_S = 10.0  # Prints may arrive this long after the result.
-UNREADABLE = "an answer that cannot be read"  # This replaces the name of an engine's error.
+INTERRUPT_S = 1.5  # An interrupted rank has this long to leave its line and to report that.
+RAISED_S = 10.0  # A rank that has left its line has this long to answer.
+OUTPUT_S = 10.0  # Output may arrive this long after the result.
+UNREADABLE = "an answer that cannot be read"  # Such an answer becomes an error with this name.
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
-BACKTRACE = "\nLocation: "  # After this the real ttnn adds its C++ line and a backtrace.
+# In a message of the real ttnn, this text comes before the C++ line and a backtrace.
+BACKTRACE = "\nLocation: "
 
-Answers = Mapping[int, Any]  # Each rank has an AsyncResult of ipyparallel.
+Answers = Mapping[int, Any]  # The keys are ranks, the values are ipyparallel's AsyncResults.
 
 
 class Client(ipyparallel.Client):
-    """ipyparallel's client, with an end to every wait, and the last report of each rank."""
+    """ipyparallel's client; it also can end every wait and keeps the last report of each rank."""
 
     def __init__(self, *arguments, **keywords):
         self.reports: dict[int, Report] = {}
@@ -50,7 +51,7 @@ class Client(ipyparallel.Client):
 
     @unpack_message
     def _dispatch_iopub(self, message) -> None:
-        """Take a report; all else is ipyparallel's."""
+        """Keep a report; pass every other message on to ipyparallel."""
         if message["header"]["msg_type"] == REPORT:
             rank, report = pickle.loads(message["buffers"][0])
             self.reports[rank] = report
@@ -58,9 +59,10 @@ class Client(ipyparallel.Client):
             ipyparallel.Client._dispatch_iopub.__wrapped__(self, message)
 
     def busy(self) -> list[int]:
-        """Return the engines that have not finished all they were sent.
+        """Return the engines that have not finished all tasks that were sent to them.
 
-        ipyparallel has this only in `_outstanding_dict`; anything else asks its hub.
+        ipyparallel keeps this only in `_outstanding_dict`; its other ways send a request to the
+        hub.
         """
         engines = dict(self._engines)
         return [number for number in sorted(engines) if self._outstanding_dict.get(engines[number])]
@@ -71,11 +73,11 @@ class Client(ipyparallel.Client):
             error = RemoteError("EngineError", why, "")
             for each, value in ((getattr(future, "output", None), None), (future, error)):
                 if each is not None and not each.done():
-                    with contextlib.suppress(Exception):  # The answer has come after all.
+                    with contextlib.suppress(Exception):  # The answer may have come meanwhile.
                         each.set_result(value)
 
     def _handle_apply_reply(self, msg) -> None:
-        """Take an answer that cannot be read here as an error of the rank that sent it."""
+        """Turn an answer that cannot be unpickled here into an error of the rank that sent it."""
         try:
             super()._handle_apply_reply(msg)
         except Exception as error:  # Unpickling an answer may raise anything.
@@ -88,18 +90,18 @@ def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> A
     """Send each rank a task.
 
     Args:
-        send: given ipyparallel's view of one rank; returns an AsyncResult.
+        send: a function that takes ipyparallel's view of one rank and returns an AsyncResult.
 
     Raises:
-        TTKitError: an engine is gone, or what is to be sent cannot be pickled.
+        TTKitError: an engine is gone, or an argument of the task cannot be pickled.
     """
     client = cluster.client
     for rank, report in list(client.reports.items()):
-        # What an earlier call was doing must not be shown for this one.
+        # The figure must not show the line or the progress of an earlier call for this one.
         client.reports[rank] = report._replace(line=None, doing="")
     try:
         return {rank: send(client.direct_view(rank)) for rank in ranks}
-    # These mean that an engine is no longer registered, or that the sockets are closed.
+    # These exceptions mean that an engine is no longer registered, or that the sockets are closed.
     except (IndexError, OSError) as error:
         _await_failure(cluster, asked)
         fail(asked, f"an engine does not answer: {error}", "cluster.restart()")
@@ -108,10 +110,11 @@ def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> A
 
 
 def connect(cluster: Cluster, until: float) -> dict[int, int]:
-    """Wait for an answer and output of every rank; return the process id of each.
+    """Wait for an answer and output of every rank; return {rank: process id}.
 
     A registered engine may not be connected yet. ZeroMQ drops what is sent or printed before the
-    other end is connected, and a cell would wait forever. So this sends until each rank answers.
+    other end is connected, and a cell would then wait forever. So this function repeats its request
+    until each rank has answered.
     """
     pids: dict[int, int] = {}
     while rest := [rank for rank in range(cluster.n) if rank not in pids]:
@@ -133,8 +136,9 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
 
     Raises:
         TTKitError: a rank raised, or the cluster failed.
-        KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too. Ranks that
-            train stop after their step, and answer; only a second interrupt raises.
+        KeyboardInterrupt: the notebook's stop button was pressed; the ranks are interrupted, too.
+            Ranks that train stop after their current step and answer; then only a second interrupt
+            raises this.
     """
     cluster.ensure_running(asked)
     cluster.last_answers = answers = ask(cluster, asked, send, range(cluster.n))
@@ -155,14 +159,18 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Wait until all have answered, time is up, or PATIENCE_S have passed since one has raised."""
+    """Wait until all ranks have answered, the time is up, or one raised PATIENCE_S seconds ago.
+
+    Raises:
+        TTKitError: the cluster failed.
+    """
     begin = time.monotonic()
     until = begin + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
     raised = False
     with progress(cluster, asked) as show:
         while True:
             done = [answer for answer in answers.values() if answer.done()]
-            # ipyparallel has this name for the error of an engine that ended with its task.
+            # ipyparallel gives this name to the error of an engine that ended during its task.
             lost = "EngineError" in [getattr(each.exception(), "ename", "") for each in done]
             if lost or (cluster.failure and len(done) < len(answers)):
                 _await_failure(cluster, asked)
@@ -175,7 +183,7 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
 
 
 def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Raise one error, if any: what ranks raised, and at which lines the unfinished ones are."""
+    """Raise one error for all ranks that raised or did not finish, with their lines, if any did."""
     lines = defaultdict[str, list[int]](list)
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
     cure = SENDABLE
@@ -206,16 +214,17 @@ def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
 
 
 def _await_failure(cluster: Cluster, asked: str) -> None:
-    """Raise why the cluster failed; return if that is not known within NOTICE_S."""
+    """Raise the reason why the cluster failed; return if no reason is known within NOTICE_S."""
     wait_until(lambda: cluster.failure, timeout_s=NOTICE_S)
     cluster.ensure_running(asked)
 
 
 # ---------------------------------------------------------------- interrupt
 def _stop_training(cluster: Cluster) -> bool:
-    """Stop the training that runs on the ranks after its step; return whether there is one.
+    """If the ranks train, let them stop after the current step; return whether they train.
 
-    One rank is interrupted: after each step the ranks tell each other (ttkit.train.parallel.ranks).
+    It is enough to interrupt one rank, because after each step the ranks exchange whether one of
+    them was interrupted (ttkit.train.parallel.ranks).
     """
     training = [rank for rank in cluster.busy() if cluster.report(rank).doing]
     if training:
@@ -280,7 +289,7 @@ def show_outputs(answers: Answers, complete: bool, together: bool) -> None:
             data = content["data"]
             if set(data) <= {"text/plain"}:
                 _show(label, data.get("text/plain"), sys.stdout)
-            else:  # The rank stands above a picture or a table.
+            else:  # The rank is printed above its picture or table.
                 print(f"[{label}]")
                 sys.stdout.flush()
                 publish_display_data(data=data, metadata=content.get("metadata") or {})
@@ -296,7 +305,7 @@ _started: list[Cluster] = []  # These are this notebook's clusters, in the order
 
 
 class CellError(TTKitError):
-    """What went wrong with a cell on the ranks."""
+    """The error of a cell that failed on the ranks."""
 
 
 def activate(cluster: Cluster) -> None:

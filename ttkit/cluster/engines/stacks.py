@@ -1,4 +1,4 @@
-"""The user's line in a traceback that an engine sent, or the one that a rank runs now."""
+"""Find the user's line: in a traceback that an engine sent, or the line that a rank runs now."""
 
 import functools
 import linecache
@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 # This matches a frame of a traceback as Python writes it.
 FRAME = re.compile(r'File "(.*?)", line (\d+)(?:, in (.*))?\n(?: {4}(.*))?')
-# These lines of the user are in no file.
+# Code that the user typed is in no file; the name of its "file" begins with one of these.
 TYPED = ("<stdin>", "<python-input-", "<ipython-input-", "<doctest ")
 INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Frame(NamedTuple):
-    """One line of a stack; the text is "" where the process cannot read the file."""
+    """One line of a stack; the text is "" if the process cannot read the file."""
 
     file: str
     number: int
@@ -28,7 +28,7 @@ class Frame(NamedTuple):
 
     def __str__(self) -> str:
         inside = "" if self.function in ("", "<module>") else f" of {self.function}"
-        # A rank cannot read the cells of the notebook, but the notebook can.
+        # A rank cannot read the cells of the notebook, so the notebook finds the text here.
         text = self.text or linecache.getline(self.file, self.number).strip()
         return f"line {self.number}{inside}" + (f": {text}" if text else "")
 
@@ -47,9 +47,10 @@ def raised_at(traceback: str) -> str:
 
 
 def running_line() -> Frame | None:
-    """Return the user's line that the main thread of this process runs; None where there is none.
+    """Return the user's line that the main thread of this process runs, or None if there is none.
 
-    It works while that thread waits inside MPI, too: mpi4py calls MPI without Python's lock.
+    This also works while that thread waits inside MPI, since mpi4py calls MPI without Python's
+    lock.
     """
     innermost = sys._current_frames()[threading.main_thread().ident or 0]
     for frame, number in traceback.walk_stack(innermost):
@@ -62,12 +63,13 @@ def running_line() -> Frame | None:
 
 @functools.cache
 def is_library(file: str) -> bool:
-    """Whether code is ttkit's own, the standard library's, installed, frozen or compiled.
+    """Return whether code is ttkit's own, the standard library's, installed, frozen or compiled.
 
-    A user's project may be anywhere else: in a folder named ttkit, above or below an environment.
+    A user's project may be in any other folder: in one named ttkit, or above or below an
+    environment.
 
     Args:
-        file: as the code names it; "" for a cell.
+        file: the file name in the code object; "" for a cell.
 
     Example:
         >>> [is_library(file) for file in (os.__file__, "<frozen runpy>", __file__)]

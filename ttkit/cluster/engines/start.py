@@ -1,6 +1,6 @@
-"""What a Cluster starts: its ranks, the commands of its processes and their environment.
+"""The ranks of a Cluster, the commands that start its processes, and their environment.
 
-The ranks are those of a folder of files, or n that share this machine's cards.
+The ranks are those of a configuration folder, or n ranks that share the cards of this machine.
 """
 
 import importlib.util
@@ -25,8 +25,8 @@ from ttkit.cluster.processes import Supervised, python_command
 from ttkit.errors import fail, is_strict
 from ttkit.hardware import current_system
 
-# An engine is registered at the next heartbeat: with ipyparallel's 3000 ms a start takes twice as
-# long.
+# The controller registers an engine at its next heartbeat. With ipyparallel's default of 3000 ms a
+# start would take twice as long.
 HEARTBEAT_MS = 250
 # mpirun does not send these variables to other hosts, so the command of an engine sets them there.
 CARRIED = (FOLDER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
@@ -81,7 +81,7 @@ def ranks_sharing_cards(number: int) -> Bindings:
 
 
 def _cards() -> tuple[list[str], str]:
-    """Return the PCIe numbers of the usable cards, and the machine that has them."""
+    """Return the PCIe numbers of the usable cards, and the name of their machine for messages."""
     from ttkit.backend import is_simulated
 
     system = current_system()
@@ -103,7 +103,7 @@ def start_commands(
     """Return the commands of the controller and of mpirun, and their environment.
 
     Args:
-        words: mpirun's options for hosts; empty where all ranks are on this host.
+        words: mpirun's options for hosts; empty if all ranks are on this host.
         hosts: the host of each rank.
         address: the address of the controller.
     """
@@ -125,8 +125,8 @@ def start_commands(
         **blas_threads(hosts),
         "TTKIT_SYSTEM": system.name,
     }
-    # A value of the shell overrides the settings above, but not those that say where the cluster's
-    # folder is and which dialect it speaks.
+    # The shell's values override the settings above, but not the variables below, which name the
+    # cluster's folder and the dialect.
     environment = mpirun_environment(words, settings) | {
         FOLDER: f"{socket.gethostname()}:{folder}",
         "IPYTHONDIR": str(folder / "ipython"),
@@ -135,7 +135,7 @@ def start_commands(
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
     engine = [*_words_for_ttnn(), *python_command("engines.engine")]
-    if words:  # mpirun's environment does not go to other hosts by itself.
+    if words:  # mpirun does not send its own environment to other hosts.
         carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
         engine = ["env", *carried, *engine]
     else:  # Engines get an address, since the name of this host may not resolve.
@@ -147,10 +147,10 @@ def start_commands(
 def _words_for_ttnn() -> list[str]:
     """Return the `env ...` prefix of an engine's command that the real ttnn needs.
 
-    ttnn brings an Open MPI of its own, and a process has room for one, so mpi4py must use it too.
-    tt-run sets two variables to the current folder where the shell has not set them. They are meant
-    for a source tree of tt-metal, where an installed ttnn does not find its files, so they are
-    unset.
+    ttnn contains its own Open MPI, and a process can use only one, so mpi4py must use that one.
+    If the shell does not set TT_METAL_HOME and TT_METAL_RUNTIME_ROOT, tt-run sets them to the
+    current folder. That is right in a source tree of tt-metal, but an installed ttnn would not find
+    its files there. So the prefix unsets them.
     """
     from ttkit.backend import is_simulated
 

@@ -1,4 +1,4 @@
-"""The files of a launch: which there are, and the ranks and hosts that they describe."""
+"""The files of a launch: find them, and return the ranks and hosts that they describe."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ HOSTS = ("hosts.txt", "hosts.json")
 
 
 class Config(NamedTuple):
-    """The files of a launch, such as those of a configuration folder; None where one is not there.
+    """The files of a launch, such as those of a configuration folder; a missing file is None.
 
     Example:
         >>> find_config("configs/3nodes").mpi_words()
@@ -27,20 +27,21 @@ class Config(NamedTuple):
     rankfile: Path | None = None
 
     def ranks(self) -> Bindings:
-        """Return the ranks of the bindings; without them, a plain rank for each slot of a host."""
+        """Return the ranks of the bindings file; without one, a plain rank for each host's slot."""
         if self.bindings:
             return read_bindings(self.bindings)
         return plain_ranks(self.named_hosts().total())
 
     def named_hosts(self) -> Counter[str]:
-        """Return {host: its slots} of the hosts file, else of the rankfile."""
+        """Return {host: number of slots} from the hosts file, or without one from the rankfile."""
         path = self.hosts or self.rankfile
         return Counter(host_of_each_slot(path) if path else ())
 
     def hosts_of_ranks(self, ranks: int) -> list[str]:
-        """Return the host of each rank, this one where no file names hosts.
+        """Return the host of each rank; it is this host if no file names hosts.
 
-        A host is "" where a file has too few of them, or cannot be read; mpirun reports that.
+        All hosts are "" if the file has fewer slots than ranks or cannot be read; mpirun reports
+        that.
         """
         path = self.rankfile or self.hosts
         try:
@@ -50,7 +51,7 @@ class Config(NamedTuple):
         return named[:ranks] if len(named) >= ranks else [""] * ranks
 
     def mpi_words(self) -> list[str]:
-        """Return the words that name the hosts for mpirun, and which rank runs where."""
+        """Return the options of mpirun that name the hosts and place the ranks on them."""
         words: list[str] = []
         if self.hosts and self.hosts.suffix == ".json":
             named = (f"{name}:{slots}" for name, slots in read_hosts(self.hosts).items())
@@ -64,7 +65,7 @@ def find_config(folder: str | os.PathLike[str]) -> Config:
     """Return the files of a configuration folder.
 
     Raises:
-        TTKitError: no folder, or one with neither bindings nor hosts.
+        TTKitError: the folder does not exist, or has neither bindings nor hosts.
 
     Example:
         >>> config = find_config("configs/3nodes")
@@ -86,7 +87,7 @@ def find_config(folder: str | os.PathLike[str]) -> Config:
 
 
 def files_in(folder: Path) -> Config:
-    """Return which files of a launch a folder has."""
+    """Return the files of a launch that a folder has."""
 
     def first(*names: str) -> Path | None:
         return next((folder / name for name in names if (folder / name).is_file()), None)

@@ -1,9 +1,10 @@
 """rank_bindings.yaml: which rank runs on which mesh, and with which environment.
 
-The models are those of tt-run 0.81.1, so pydantic refuses what tt-run refuses, in the same words;
-ttkit adds file, line, column and what to do. Three generations of these files are in use and all
-are read: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and `env_overrides`, G3 is what
-`tt-run -m` writes. What tt-run lets pass is the linter's business (ttkit.cluster.files.lint).
+The models are those of tt-run 0.81.1, so pydantic refuses what tt-run refuses, in the same words.
+ttkit adds file, line, column and what to do. Three generations of these files are in use, and this
+module reads all of them: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and
+`env_overrides`, and `tt-run -m` writes G3. The linter (ttkit.cluster.files.lint) reports mistakes
+that tt-run accepts.
 """
 
 from collections.abc import Sequence
@@ -26,13 +27,13 @@ from ttkit.errors import TTKitError, fail
 from ttkit.files import AnyPath, Document, Finding, KeyPath, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
-SHOWN = 60  # A message shows this many characters of a value.
-# A message shows these lines for a key that is missing, or for a value of another form.
+SHOWN = 60  # A message shows at most this many characters of a value.
+# A message shows this example if a key is missing or a value has a wrong form.
 EXAMPLE = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: PATH.textproto"
 
 
 def _file(what: str) -> AfterValidator:
-    """Find the file that a value names."""
+    """Return a validator that finds the file that a value names."""
 
     def found(path: Path, info: ValidationInfo) -> Path:
         try:
@@ -53,12 +54,12 @@ OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
 class RankBinding(BaseModel, frozen=True, extra="allow"):
     """One rank: an MPI process, the mesh it belongs to and its place among that mesh's hosts."""
 
-    # The linter reports unknown keys.
+    # extra="allow" accepts unknown keys, as tt-run does. The linter reports them.
     rank: int = Field(ge=0)
     mesh_id: int = Field(ge=0)
     mesh_host_rank: int | None = Field(default=None, ge=0)
     env_overrides: Environment = Field(default_factory=dict)
-    # tt-run takes an empty path of a rank for none.
+    # If the path of a rank is empty, tt-run treats it as missing.
     mesh_graph_desc_path: Annotated[
         OwnDescriptor | None, BeforeValidator(lambda path: path or None)
     ] = None
@@ -80,7 +81,7 @@ class TTRunConfig(BaseModel, frozen=True, extra="allow"):
         return binding.mesh_graph_desc_path or self.mesh_graph_desc_path
 
     def visible_devices(self, binding: RankBinding) -> str:
-        """Return a rank's TT_VISIBLE_DEVICES; "" where its binding does not set it."""
+        """Return a rank's TT_VISIBLE_DEVICES; "" if neither its binding nor global_env sets it."""
         given = {**self.global_env, **binding.env_overrides}
         return given.get("TT_VISIBLE_DEVICES", "")
 
@@ -105,7 +106,7 @@ class TTRunConfig(BaseModel, frozen=True, extra="allow"):
 
 
 def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding]]:
-    """Return the bindings of a file, None where tt-run would refuse it, and why it would."""
+    """Return the bindings of a file and the errors in it; None if tt-run would refuse the file."""
     try:
         return TTRunConfig.model_validate(document.value, context={"document": document}), []
     except ValidationError as error:
@@ -114,7 +115,7 @@ def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding
 
 
 def _finding(document: Document, fault) -> Finding:
-    """Give a fault of pydantic its line, its column and what to do."""
+    """Return a fault that pydantic found as a finding, with line, column and what to do."""
     kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
     where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
@@ -133,11 +134,14 @@ def _finding(document: Document, fault) -> Finding:
     return document.finding(where, f"{name}: {rule}" if name else rule, cure)
 
 
-Bindings = TTRunConfig  # Messages have tt-run's name for it.
+Bindings = TTRunConfig  # The class has tt-run's name because messages show it.
 
 
 def plain_ranks(number: int, cards: Sequence[str] = ()) -> Bindings:
-    """Return `number` ranks of plain MPI, with no mesh, and maybe with cards of their own.
+    """Return `number` ranks of plain MPI without a mesh.
+
+    Args:
+        cards: the TT_VISIBLE_DEVICES of each rank; without it the ranks set none.
 
     Example:
         >>> [binding.rank for binding in plain_ranks(3).rank_bindings]
@@ -148,7 +152,7 @@ def plain_ranks(number: int, cards: Sequence[str] = ()) -> Bindings:
     ranks = []
     for rank in range(number):
         own = {"TT_VISIBLE_DEVICES": cards[rank]} if cards else {}
-        # Only a file must name meshes, so nothing is checked here.
+        # Ranks from a file must name meshes, but plain ranks have none. So nothing is checked here.
         ranks.append(RankBinding.model_construct(rank=rank, mesh_id=None, env_overrides=own))
     return Bindings.model_construct(rank_bindings=ranks, mesh_graph_desc_path=None)
 
@@ -157,10 +161,12 @@ def read_bindings(path: AnyPath) -> Bindings:
     """Read the ranks that a rank_bindings.yaml describes.
 
     Args:
-        path: looked for where tt-run looks: $TT_METAL_HOME, then the current folder.
+        path: the file; a relative path starts at $TT_METAL_HOME or else at the current folder, as
+            in tt-run.
 
     Raises:
-        TTKitError: what tt-run refuses, all of it at once, each with file, line and column.
+        TTKitError: tt-run would refuse the file; the message lists all errors, each with file, line
+            and column.
 
     Example:
         >>> ranks = read_bindings("configs/t3000_2ranks/rank_bindings.yaml").rank_bindings

@@ -1,6 +1,6 @@
-"""Which hosts a cluster has, and which rank runs on which.
+"""Read which hosts a cluster has, and which rank runs on which host.
 
-They are read from a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
+The file is a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
 """
 
 import os
@@ -22,7 +22,7 @@ RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slo
 
 
 def _lines(path: AnyPath, what: str, pattern: str, cure: str) -> Iterator[re.Match[str]]:
-    """Yield the match of each line that is not empty or a comment."""
+    """Yield the match of each line, without empty lines and comments."""
     for number, raw in enumerate(read_text(path, what).splitlines(), 1):
         if line := raw.partition("#")[0].strip():
             match = re.fullmatch(pattern, line)
@@ -32,13 +32,13 @@ def _lines(path: AnyPath, what: str, pattern: str, cure: str) -> Iterator[re.Mat
 
 
 def read_hosts(path: AnyPath) -> Counter[str]:
-    """Read {host: how many ranks it takes} from a hosts.txt or hosts.json, in the order of the
-    file.
+    """Read {host: number of slots} from a hosts.txt or hosts.json, in the order of the file.
 
-    A host that is named twice has its slots added.
+    A slot takes one rank. If the file names a host twice, its slots are added up.
 
     Raises:
-        TTKitError: the file is missing or has another form; the message names the line or the host.
+        TTKitError: the file is missing, has another form (the message names the line or the host),
+            or names no host.
 
     Example:
         >>> dict(read_hosts("configs/2loudboxes/hosts.txt"))
@@ -56,7 +56,7 @@ def read_hosts(path: AnyPath) -> Counter[str]:
 
 
 def _names_in_json(path: AnyPath) -> Iterator[str]:
-    listed = read_yaml(path, "hosts file").value  # JSON is YAML.
+    listed = read_yaml(path, "hosts file").value  # A JSON file is also a YAML file.
     for number, entry in enumerate(listed if isinstance(listed, list) else [listed], 1):
         name = entry.get("ssh") if isinstance(entry, dict) else entry
         if not (isinstance(name, str) and re.fullmatch(NAME, name)):
@@ -79,7 +79,7 @@ def read_rankfile(path: AnyPath) -> dict[int, str]:
     """Read {rank: its host} from a rankfile (`rank 0=host1 slot=0`), in the order of its lines.
 
     Raises:
-        TTKitError: not there; a line of another form; a rank twice or left out.
+        TTKitError: the file is missing, a line has another form, or a rank is repeated or left out.
     """
     lines = _lines(path, "rankfile", RANK_LINE, RANK_CURE)
     entries = [(int(match["rank"]), match["name"]) for match in lines]
@@ -90,7 +90,7 @@ def read_rankfile(path: AnyPath) -> dict[int, str]:
 
 
 def rankfile_of(hosts: Mapping[str, int]) -> str:
-    """Return a rankfile that fills the hosts in their order, one rank a slot.
+    """Return a rankfile that fills the hosts in their order, with one rank per slot.
 
     Example:
         >>> print(rankfile_of({"a": 2, "b": 1}), end="")

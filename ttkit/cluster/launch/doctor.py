@@ -1,7 +1,7 @@
-"""`ttkit doctor`: is this host, or is every host of a cluster, ready to run ranks?
+"""`ttkit doctor`: check whether this host, or every host of a cluster, is ready to run ranks.
 
-All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) sent over ssh.
-`lines` makes the checks of the answers.
+A small program (ttkit.cluster.launch.probe) runs on all hosts at the same time; ssh sends it to
+other hosts. `lines` makes the checks from the answers.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from ttkit.hardware import current_system
 from ttkit.words import counted
 
 ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
-SHOWN = 3  # This many files that differ are named.
+SHOWN = 3  # A message names at most this many of the files that differ.
 # The other host runs the Python at the same path as here, or python3 if there is none.
 EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
-# Each of these must be the same on every host; its text says what to do where it is not.
+# Each of these must be the same on every host; the values say what to do if one differs.
 SAME = {
     "folder": SYNC,
     "Python": f"the same version: {INSTALL}",
@@ -35,15 +35,15 @@ SAME = {
 }
 RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
 
-Answer = Mapping[str, Any]  # The probe prints it; it is empty where a host does not answer.
-Verdict = tuple[str, str, str, str]  # These are check, state, finding and cure.
+Answer = Mapping[str, Any]  # The probe prints it. If a host does not answer, it is empty.
+Verdict = tuple[str, str, str, str]  # The items are check, state, finding and cure.
 
 
 class Line(NamedTuple):
     """The result of one check.
 
     Args:
-        state: "ok", "warn" (it runs, but perhaps not as intended) or "red" (it will not run).
+        state: "ok", "warn" (ranks run, but perhaps not as intended) or "red" (they do not run).
     """
 
     check: str
@@ -57,8 +57,8 @@ class Examined(NamedTuple):
     """The answer of one host.
 
     Args:
-        here: whether it is this host.
-        output: what ssh wrote, for a host without an answer.
+        here: whether the host is this one.
+        output: the error output of ssh or of the probe.
     """
 
     here: bool
@@ -67,10 +67,10 @@ class Examined(NamedTuple):
 
 
 def examine(hosts: Sequence[str] = ()) -> list[Line]:
-    """Check hosts; the lines come in an order that does not depend on which answers first.
+    """Check hosts; the order of the lines does not depend on which host answers first.
 
     Args:
-        hosts: their names for ssh; none means this host alone.
+        hosts: the names of the hosts for ssh; an empty list means only this host.
 
     Example:
         >>> [line.check for line in examine() if line.state == "red"]
@@ -89,7 +89,7 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
         done = remote.call(words, ANSWER_S, source)
         return Examined(not name, json.loads(done.stdout) if done.stdout else {}, done.stderr)
 
-    # This host, "", is the reference, so it is asked even if it takes no part.
+    # This host, "", is the reference, so the probe runs here even if `names` has other hosts only.
     asked = ["", *(name for name in names if not here[name])]
     examined = dict(zip(asked, remote.for_all(ask, asked)))
     own = examined[""]
@@ -103,11 +103,11 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
 
 
 def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]:
-    """Return the address by which the other hosts reach each; none where a name has none."""
+    """Return {host: the address by which the others reach it}, without names that have none."""
     found = {}
     for name in names:
         if not here[name]:
-            with contextlib.suppress(TTKitError):  # The check of ssh reports it.
+            with contextlib.suppress(TTKitError):  # The check of ssh reports such a name.
                 found[name] = remote.address_of(name)
     own = remote.own_address(next(iter(found.values()))) if found else ""
     return {name: own for name in names if here[name] and own} | found
@@ -121,7 +121,7 @@ def lines(examined: Mapping[str, Examined], own: Answer) -> list[Line]:
     """
     answers = {host: each.answer for host, each in examined.items() if each.answer}
     between = not all(each.here for each in examined.values())
-    hosts_of: dict[Verdict, list[str]] = {}  # Hosts with one verdict share a line.
+    hosts_of: dict[Verdict, list[str]] = {}  # Hosts with the same verdict share a line.
     for host, found in examined.items():
         verdicts = [_ssh(host, found), *(_verdicts(host, answers, own) if found.answer else ())]
         for verdict in verdicts:
@@ -133,7 +133,7 @@ def lines(examined: Mapping[str, Examined], own: Answer) -> list[Line]:
 
 # ---------------------------------------------------------------- the checks
 CHECKS = ("ssh", "network", "folder", "Python", "ttkit", "code", "MPI", "devices")
-BETWEEN_HOSTS = ("ssh", "network", "folder", "code")  # One host alone needs no check of these.
+BETWEEN_HOSTS = ("ssh", "network", "folder", "code")  # Without other hosts, these are left out.
 
 
 def _ssh(host: str, found: Examined) -> Verdict:
@@ -188,9 +188,10 @@ def _verdicts(host: str, answers: Mapping[str, Answer], own: Answer) -> Iterator
 
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:
-    """Return the lines as a table, in their order, as wide as the terminal, and a count.
+    """Return the lines as a table, in their order, and below it the number of lines in each state.
 
-    The table is plain text, in Jupyter too, where rich would show it itself, and in colours.
+    The width is that of COLUMNS, but 80 to 160 characters. The table is plain text in Jupyter, too,
+    where rich would otherwise display it by itself and in colours.
     """
     from rich.table import Table
     from rich.text import Text

@@ -1,11 +1,11 @@
-"""The program that `ttkit doctor` runs on every host, by any Python and its standard library alone:
-ttkit may not be installed there yet.
+"""The program that `ttkit doctor` runs on every host.
 
     python - QUESTION < probe.py
 
-The question is JSON: [folder, mpirun, names to exclude, [[another host, its address], ...]]. The
-answer is a line of JSON: what is there, with digests of the code, what is wrong, and which of the
-other hosts it cannot reach.
+It needs a Python with only the standard library, since ttkit may not be installed there yet. The
+question is JSON: [folder, mpirun, names to exclude, [[another host, its address], ...]]. The answer
+is a line of JSON: what the host has, digests of its code, what is wrong, and which other hosts it
+cannot reach.
 """
 
 import fnmatch
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")
 CODE_BYTES = 1 << 20  # A bigger file is data.
 REACH_S = 2.0
-PORT = 50_000  # Ranks may listen on it, so a firewall must let it through.
+PORT = 50_000  # Ranks may listen on this port, so a firewall must not block it.
 
 
 def code(folder, excluded):
@@ -42,7 +42,7 @@ def code(folder, excluded):
 
 
 def run(words):
-    """Return whether a command ends well, and the lines of its output, or why it does not run."""
+    """Return whether a command succeeds, and the lines of its output, or why it does not run."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -59,7 +59,7 @@ def ttkit(folder):
 
 
 def mpi(named):
-    """Return whether there is an mpirun, as named or on PATH, and its version and path."""
+    """Return whether there is an mpirun, at `named` or on PATH, and its version and path."""
     path = named if os.access(named, os.X_OK) else shutil.which(os.path.basename(named))
     if not path:
         return False, "there is no mpirun"
@@ -72,7 +72,7 @@ def unreached(host, address):
     """Return the host if no TCP connection to it can be opened, else None."""
     try:
         socket.create_connection((address, PORT), REACH_S).close()
-    except ConnectionRefusedError:  # Nothing listens there, but the way is open.
+    except ConnectionRefusedError:  # The host answers, but no program listens on this port.
         return None
     except OSError:
         return host
@@ -80,7 +80,7 @@ def unreached(host, address):
 
 
 def main():
-    """Answer the question."""
+    """Print the answer to the question, which is the first argument of the program."""
     folder, mpirun, excluded, others = json.loads(sys.argv[1])
     with ThreadPoolExecutor(32) as pool:
         lost = [host for host in pool.map(lambda other: unreached(*other), others) if host]
@@ -93,7 +93,8 @@ def main():
     answer = {name: text for name, (good, text) in checked.items() if good}
     answer["wrong"] = {name: text for name, (good, text) in checked.items() if not good}
     answer.update(code=code(folder, excluded), lost=lost)
-    answer["devices"] = len(glob.glob("/dev/tenstorrent/[0-9]*"))  # Each has one or two chips.
+    # Each of these devices is a card with one or two chips.
+    answer["devices"] = len(glob.glob("/dev/tenstorrent/[0-9]*"))
     answer["ttnn"] = importlib.util.find_spec("ttnn") is not None
     print(json.dumps(answer))
 

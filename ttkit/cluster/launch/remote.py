@@ -1,6 +1,6 @@
-"""Other hosts: which host is this one, commands there by ssh, the project copied there by rsync.
+"""Other hosts: find which host is this one, run commands by ssh, copy the project by rsync.
 
-A host's user, port and key are in ~/.ssh/config, the one place that ssh, rsync and mpirun all read.
+Set a host's user, port and key in ~/.ssh/config, because ssh, rsync and mpirun all read it.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from ttkit.words import counted
 
 T = TypeVar("T")
 
-AT_ONCE = 32  # This many hosts are asked at the same time.
-# ssh must never ask for a password, and must give up a host that does not answer, at the start or
-# later (after 3 * 5 s).
+AT_ONCE = 32  # At most this many hosts are asked at the same time.
+# ssh must never ask for a password. It must give up a host that does not answer: after 5 s at the
+# start, and after 3 * 5 s later.
 SSH = (
     "ssh -o BatchMode=yes -o ConnectTimeout=5 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 ).split()
-# The keys are messages of ssh when it fails, the values what to do.
+# The keys are parts of the error messages of ssh and rsync; the values say what to do.
 CURES = {
     "Permission denied": "ssh-copy-id {host}, so that it lets you in without a password",
     "Host key verification failed": "ssh {host} once by hand, and accept its key",
@@ -58,7 +58,7 @@ def _addresses(name: str) -> list[tuple[int, Any]]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a name means this machine: its own name, or the address of an interface.
+    """Return whether a name means this machine: its own name, or the address of an interface.
 
     Example:
         >>> is_here("localhost"), is_here("192.0.2.1")
@@ -67,7 +67,7 @@ def is_here(host: str) -> bool:
     name = host_name(host)
     if name in ("localhost", socket.gethostname()):
         return True
-    with contextlib.suppress(OSError, UnicodeError):  # It may have no address.
+    with contextlib.suppress(OSError, UnicodeError):  # The name may have no address.
         for family, place in _addresses(name):
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.bind(place)
@@ -76,13 +76,13 @@ def is_here(host: str) -> bool:
 
 
 def which_are_here(hosts: Iterable[str]) -> dict[str, bool]:
-    """Return for each host whether it is this one; "" means this one."""
+    """Return for each host whether it is this machine; "" means this machine."""
     names = list(dict.fromkeys(hosts))
     return dict(zip(names, for_all(lambda name: not name or is_here(name), names)))
 
 
 def address_of(host: str) -> str:
-    """Return the address of a host, whose name may be one of ~/.ssh/config.
+    """Return the address of a host; ~/.ssh/config may define its name.
 
     Raises:
         TTKitError: the name has no address.
@@ -102,7 +102,7 @@ def address_of(host: str) -> str:
 
 
 def own_address(other: str) -> str:
-    """Return this machine's own address on the route to another one; no packet is sent.
+    """Return this machine's own address on the route to another machine, without sending a packet.
 
     Example:
         >>> own_address("127.0.0.1")
@@ -118,13 +118,13 @@ def own_address(other: str) -> str:
 def command(
     host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None
 ) -> list[str]:
-    """Return the command that runs another one on a host, each word unchanged.
+    """Return the ssh command that runs `words` on a host, with each word unchanged.
 
     Example:
         >>> command("a", ["echo", "two  words"], "/home/me")[-2:]
         ['a', "cd /home/me && echo 'two  words'"]
     """
-    there = shlex.join(words)  # ssh gives one text to the shell there.
+    there = shlex.join(words)  # ssh passes one text to the shell of the host.
     if folder:
         there = f"cd {shlex.quote(os.fspath(folder))} && {there}"
     return [*SSH, host.replace("[", "").replace("]", ""), there]
@@ -135,7 +135,7 @@ def call(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with a text as its input and return its output as text.
 
-    The exit code is 255 where it takes longer than `seconds`, 127 where it cannot be started.
+    The exit code is 255 if the command takes longer than `seconds`, 127 if it cannot be started.
     """
     try:
         return subprocess.run(
@@ -148,7 +148,7 @@ def call(
 
 
 def complaint(output: str) -> str:
-    """Return the line in which ssh says why it has failed; "" where there is none.
+    """Return the line of `output` in which ssh or rsync says why it failed; "" if there is none.
 
     Example:
         >>> complaint("Warning: added\\nssh: connect to host a port 22: Connection timed out\\n")
@@ -171,7 +171,7 @@ def cure(host: str, output: str) -> str:
 
 
 def for_all(function: Callable[[str], T], hosts: Iterable[str]) -> Iterator[T]:
-    """Call a function for all hosts at once; yield the results in the order of the hosts."""
+    """Call a function for all hosts in parallel; yield the results in the order of the hosts."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield from pool.map(function, hosts)
 
@@ -191,7 +191,7 @@ EXCLUDED = (
     ".ipython",
     "checkpoints",
 )
-SHOWN = 20  # This many files of a host are shown.
+SHOWN = 20  # At most this many files of a host are shown.
 PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 INSTALLATION = (
     f"{PYTHON} -m venv .venv",
@@ -200,7 +200,7 @@ INSTALLATION = (
 
 
 def rsync_command(folder: Path, host: str, apply: bool = False) -> list[str]:
-    """Return the rsync that copies a folder to a host; without `apply` it only lists changes.
+    """Return the rsync command that copies a folder to a host; without `apply` it lists changes.
 
     Example:
         >>> rsync_command(Path("/home/me/project"), "node-2")[-2:]
@@ -215,15 +215,15 @@ def rsync_command(folder: Path, host: str, apply: bool = False) -> list[str]:
 def sync(
     hosts: Iterable[str], apply: bool = False, install: bool = False
 ) -> Iterator[tuple[str, bool]]:
-    """Copy the current folder to the same path on all hosts but this one, all at once.
+    """Copy the current folder to the same path on all hosts but this one, at the same time.
 
     Yields:
-        for each host, in their order, what was or would be done, and whether it has failed.
+        for each of these hosts, in order: what was or would be done, and whether it failed.
 
     Args:
-        apply: do it; otherwise only list what would be done.
-        install: also make .venv there, with a Python of this version, and install the project into
-            it.
+        apply: whether to change the hosts; otherwise this only lists what would be done.
+        install: whether to also make .venv there, with a Python of this version, and to install the
+            project into it.
 
     Raises:
         TTKitError: the folder is / or your home.
@@ -239,7 +239,7 @@ def sync(
                 complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
             )
             return f"{host}: FAILED: {reason}\n  try: {cure(host, done.stderr)}", True
-        # rsync lists a changed folder, too; only files are counted.
+        # rsync also lists changed folders, but only files are counted.
         names = (name for name in done.stdout.splitlines() if not name.endswith("/"))
         files = [f"  {name}" for name in names]
         what = f"{counted(len(files), 'file')} {'updated' if apply else 'to update'}"

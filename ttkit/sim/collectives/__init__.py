@@ -1,6 +1,7 @@
-"""What collectives do to a tensor's array: join, add up and cut shards along leading axes.
+"""Join, add up and cut shards along the leading axes of a tensor's array, for the collectives.
 
-An array has a leading axis for each mesh axis, of length 1 where the shards along it are the same.
+An array has a leading axis for each mesh axis. This axis has length 1 where the shards along it are
+the same.
 """
 
 import math
@@ -15,15 +16,15 @@ from ttkit.sim.tensor.grid import Grid, place_of
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-# This is the number of chips along each leading axis, or the coordinate of one chip.
+# This is the number of chips along each leading axis; in `places` it is a tuple of mesh axes.
 Chips = tuple[int, ...]
-# From this many elements on, BLAS adds up with threads of its own. That is a third faster, but they
-# spin for some 25 ms afterwards and take a core from what follows.
+# From this many elements on, BLAS adds up with its own threads. That is a third faster, but these
+# threads spin for some 25 ms afterwards and take a core from the next operation.
 BLAS_THREADS_FROM = 1 << 24
 
-# Up to this many elements (32 ranks with `mpi.EXACT_UP_TO` bytes each), a sum is in mesh order,
-# so that it has the same bits on every CPU and for every number of ranks. Above, BLAS is faster, in
-# its own order.
+# Up to this many elements (32 ranks with `mpi.EXACT_UP_TO` bytes each), shards are added in mesh
+# order, so that a sum has the same bits on every CPU and for every number of ranks. Larger sums use
+# BLAS, which is faster and adds in its own order.
 ORDERED_UP_TO = 1 << 17
 
 
@@ -46,8 +47,8 @@ def exchanged(
 ) -> Array:
     """Exchange shards along mesh `axes`: cut each along dimension `cut`, join them along `into`.
 
-    Chips are in row-major order. Without `cut` each chip gets all; without `into` the shards along
-    the axes are one replica, of which each chip keeps its part.
+    Chips are in row-major order. Without `cut` each chip gets the whole result. Without `into` the
+    shards along the axes are one replica, and each chip keeps its own part of the replica.
 
     Args:
         sums: the shards along the axes are added first, which makes them one replica.
@@ -63,7 +64,7 @@ def exchanged(
         at = lead + cut
         shape[at] //= n
         array = array.reshape(array.shape[:at] + (*sizes, shape[at]) + array.shape[at + 1 :])
-        # The parts of the dimension take the place of the axes.
+        # The axes of the parts replace the mesh axes, so they are left out at their old place.
         order[at:] = range(at + len(axes), array.ndim)
     for i, axis in enumerate(axes):
         shape[axis] = 1 if cut is None else sizes[i]
@@ -77,7 +78,10 @@ def exchanged(
 
 
 def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
-    """Add the shards along mesh `axes` into one replica; equal shards of N chips count N times."""
+    """Add the shards along mesh `axes` into one replica.
+
+    Where one shard stands for N chips, because the axis has length 1, it counts N times.
+    """
     times = 1
     for axis in axes:
         n = array.shape[axis]
@@ -98,10 +102,11 @@ def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
 
 
 def _add_up(parts: Array, out: Array) -> None:
-    """Add [many, n, size] over n, into `out` [many, 1, size]."""
+    """Add up `parts` [many, n, size] along n, and write the sums into `out` [many, 1, size]."""
     many, n, size = parts.shape
     if parts.size <= ORDERED_UP_TO:
-        if size > 1:  # NumPy adds row by row here, because the rows lie along the fastest axis.
+        # For size > 1, NumPy adds row after row, because the rows lie along the fastest axis.
+        if size > 1:
             np.add.reduce(parts, 1, keepdims=True, out=out)
         else:
             out[:] = np.add.accumulate(parts, 1)[:, -1:]
@@ -120,7 +125,10 @@ def _add_up(parts: Array, out: Array) -> None:
 
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
+    """Return each chip's part of `dim`.
+
+    The place of a chip along mesh `axes`, in row-major order, is the number of its part.
+    """
     array, lead = tensor.array, tensor.grid.lead
     full, at = array.shape, lead + dim
     parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
@@ -130,7 +138,10 @@ def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
 
 @lru_cache(maxsize=1024)
 def places(grid: Grid, axes: Chips) -> Array:
-    """Return the place of each chip of a grid along mesh axes; of length 1 along the others."""
+    """Return an array over the chips of a grid with the place of each chip along mesh axes.
+
+    The array has length 1 along the other mesh axes, unless the grid has one flat axis.
+    """
     lengths = tuple(grid.mesh_shape[a] for a in axes)
     places = [place_of(tuple(c[a] for a in axes), lengths) for c in grid.coords]
     numbers = np.array(places, np.int64).reshape(grid.shape)

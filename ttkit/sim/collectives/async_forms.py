@@ -1,8 +1,8 @@
-"""Collectives that cut shards anew, and the async forms of all.
+"""Collectives that cut shards along another dimension, and the async forms of collectives.
 
-An async form is a row of `FORMS`: a plain collective, with semaphores and with buffers of the
-program. Here nothing overlaps: a semaphore changes nothing, and a persistent output buffer gets the
-result.
+An async form is a row of `FORMS`: a plain collective that also takes semaphores, and buffers that
+the program has allocated. In the simulator nothing overlaps: a semaphore changes nothing, and a
+persistent output buffer gets the result.
 """
 
 import inspect
@@ -46,11 +46,11 @@ def gather_reversed(input_tensor: Tensor, dim: int, **how):
 def gather_each(
     input_tensor: list[Tensor], persistent_output_buffer: list[Tensor] | None, dim: int, **how
 ) -> list[Tensor]:
-    """Return `all_gather` of each tensor, as of the keys and of the values.
+    """Return `all_gather` of each tensor, for example of the keys and of the values.
 
     Args:
-        persistent_output_buffer: for each tensor the result, of which a chip does not write its own
-            shard: that part stays as it was.
+        persistent_output_buffer: one buffer for the result of each tensor. A chip does not write
+            its own shard into the buffer, so that part of the buffer keeps its earlier values.
     """
     made = []
     for tensor, buffer in zip_longest(input_tensor, persistent_output_buffer or ()):
@@ -68,13 +68,13 @@ def gather_each(
 
 @keywords_of(reduce_scatter)
 def join_and_scatter(input_tensors: list[Tensor], dim: int, **how):
-    """Return `reduce_scatter` of tensors that are parts of one along `dim`."""
+    """Join tensors along `dim`, and return `reduce_scatter` of the joined tensor."""
     return reduce_scatter(shaping.concat(input_tensors, dim), dim, **how)
 
 
 @keywords_of(all_reduce)
 def add_up(input_tensor: Tensor, *, math_op=None, dtype: DataType | None = None, **how):
-    """Return `all_reduce` in another element type."""
+    """Return `all_reduce`, converted to `dtype` where one is given."""
     if math_op is not None and math_op.name != "Sum":
         refuse(f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
     total = all_reduce(input_tensor, **how)
@@ -93,7 +93,7 @@ def gather_and_multiply(
     fused_activation=None,
     **product,
 ) -> list[Tensor]:
-    """Return the gathered tensor and its product with the weight, as `linear` makes it."""
+    """Return the gathered tensor, and its product with the weight as `linear` computes it."""
     whole = all_gather(
         input_tensor, dim, cluster_axis=cluster_axis, num_links=num_links, topology=topology
     )
@@ -158,26 +158,29 @@ COLLECTIVES |= {
 
 @operation("mesh_partition", "arrange", moves="part")
 def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
-    """Keep on each chip its part of `dim`, by its place along `cluster_axis`; nothing is sent.
+    """Cut `dim` into a part for each chip along `cluster_axis`; each chip keeps its own part.
+
+    The parts are in the order of the chips. Nothing is sent.
 
     Raises:
-        TTKitError: the chips do not divide the dimension, or cut it inside a tile.
+        TTKitError: the number of chips does not divide the dimension, or a part ends inside a tile.
     """
     return run(Call("mesh_partition", input_tensor, dim, cluster_axis=cluster_axis))
 
 
 @keywords_of(all_gather)
 def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor:
-    """Cut each shard along `out_dim`, a part for each chip; join what arrives along `in_dim`.
+    """Cut each shard along `out_dim`, send each chip a part, and join the parts along `in_dim`.
 
-    Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
+    Example: with in_dim=2 and out_dim=3, [1, 1, 32, 256] on 4 chips gives [1, 1, 128, 64].
     """
     return run(Call("all_to_all_async", input_tensor, others=(in_dim, out_dim), **how))
 
 
 # ---------------------------------------------------------------- the table
-# An async form takes what ttnn's own takes. The function gets what it has of that; the rest, such
-# as a semaphore, changes nothing.
+# An async form takes the parameters of ttnn's function. The function here gets those that it names.
+# One of the others, such as a semaphore, changes nothing; but an output buffer gets the result, and
+# a parameter of `signatures.CHANGE_VALUES` is refused.
 FORMS = {
     "all_gather_async": all_gather,
     "all_gather_async_reversed": gather_reversed,

@@ -1,8 +1,7 @@
-"""Collectives: what chips send each other, in one operation on the leading axes.
+"""Collectives between chips, each computed in one operation on the leading axes.
 
-Each collective is a spec: what is checked, in ttnn's order; how values move; the topology of the
-result; the plan that it stands for. `run` does these four for all of them. A new collective is one
-spec and one function.
+Each collective is a spec for `run`: checks in ttnn's order, movement of values, topology of the
+result, and plan of a card's transfers. A new collective is one spec and one function.
 """
 
 import math
@@ -24,20 +23,20 @@ from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_collective, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
-# These topologies and fabrics close each line of chips to a ring.
+# With these topologies and fabrics, a line of chips is a ring where cables close it.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
 CLOSED |= {config for config in FabricConfig if "TORUS" in config.name}
 
 
 @dataclass(slots=True, kw_only=True)
 class Path:
-    """Which chips take part with each other, and how they send: keywords of most collectives.
+    """Keywords of most collectives: which chips exchange values, and how they send.
 
     Args:
-        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where
-            the mesh is one line.
-        num_links: between two chips; all when left out.
-        topology: that of the fabric when left out.
+        cluster_axis: 0 joins the chips of each column, 1 those of each row. Left out, all chips of
+            the mesh take part; ttnn's all_gather and broadcast then need a mesh that is one line.
+        num_links: how many links each pair of chips uses; all of them when left out.
+        topology: a line or a ring of chips; the fabric decides when left out.
     """
 
     cluster_axis: int | None = None
@@ -52,7 +51,7 @@ class Call(Path):
     name: str
     tensor: Tensor
     dim: Any = None
-    ends: tuple = ()  # The ends are the sender and the receiver.
+    ends: tuple = ()  # The ends are the sender and, if there is one, the receiver.
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
@@ -60,7 +59,7 @@ class Call(Path):
 
     @property
     def asked(self) -> str:
-        """The call for a message, and for the comparison between ranks."""
+        """The call as text, for messages and for the comparison between ranks."""
         shown = [describe.show(each) for each in (self.tensor, *self.ends)]
         shown += [] if self.dim is None else [f"dim={self.dim}"]
         shown += [] if self.ends else [f"cluster_axis={self.cluster_axis}"]
@@ -73,7 +72,7 @@ class Call(Path):
 
     @property
     def chips(self) -> int:
-        """How many chips take part with each other."""
+        """How many chips exchange values with each other."""
         return math.prod(self.mesh._shape[axis] for axis in self.axes)
 
 
@@ -81,13 +80,13 @@ Check = Callable[[Call], None]
 
 
 # ---------------------------------------------------------------- checks, with ttnn's phrases
-# A check raises, or sets something of the call: the axis, the dimension.
-# These run among the chips that the tensor covers; the others among all of the mesh.
+# A check raises, or it sets fields of the call, such as the axes or the dimension.
+# These collectives may run on a part of the mesh that the tensor covers; the others need all chips.
 AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 
 
 def tensor_and_axis(call: Call) -> None:
-    """The tensor is on a mesh, and the cluster axis is one of its axes."""
+    """Check that the tensor is on a mesh that has this cluster axis; set the mesh and the axes."""
     tensor, axis = call.tensor, call.cluster_axis
     if tensor.mesh is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors"
@@ -103,7 +102,7 @@ def tensor_and_axis(call: Call) -> None:
 
 
 def fabric_is_on(call: Call) -> None:
-    """Links forward only with a fabric."""
+    """Check that the mesh has a fabric: without a fabric, links do not forward data."""
     if call.mesh.fabric is FabricConfig.DISABLED and not call.mesh.is_reference:
         cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
@@ -120,7 +119,10 @@ def covers_mesh(call: Call) -> None:
 
 
 def neighbours(call: Call) -> None:
-    """An axis of one chip has no neighbours; the guide (section 9) means the other axis."""
+    """Check that chips have neighbours along the axis.
+
+    In the older form of the guide (section 9), an axis of one chip stands for the other axis.
+    """
     shape, axis = call.mesh._shape, call.cluster_axis
     alone = f"{call.name} will only work for num_devices > 1, got 1: there is no neighbour"
     if math.prod(shape) == 1:
@@ -143,12 +145,12 @@ def axis_is_named(call: Call) -> None:
 
 
 def dim_in_range(call: Call) -> None:
-    """The dimension is one of the shard's."""
+    """Check that the shard has this dimension, and count the dimension from 0."""
     call.dim = axis_of(call.tensor, call.dim)
 
 
 def divides(rule: str) -> Check:
-    """The chips divide the dimension."""
+    """Return a check that the number of chips divides the dimension."""
 
     def check(call: Call) -> None:
         size, shape = call.tensor.shard_shape[call.dim], call.tensor.shape
@@ -160,7 +162,7 @@ def divides(rule: str) -> Check:
 
 
 def scatters(call: Call) -> None:
-    """There is more than one dimension, and a pair of chips has at least `num_links` links."""
+    """Check that there are two dimensions or more, and `num_links` links in a pair of chips."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
         refuse(rule, "ttnn.unsqueeze first")
@@ -177,7 +179,7 @@ def result_fits(call: Call) -> None:
 
 
 def one_line(call: Call) -> None:
-    """Without a cluster axis the mesh must be a line; the collective runs along it."""
+    """Check that the mesh is one line if there is no cluster axis; the collective runs along it."""
     if call.cluster_axis is not None:
         return
     shape = call.mesh._shape
@@ -188,7 +190,7 @@ def one_line(call: Call) -> None:
 
 
 def ends_fit(call: Call) -> None:
-    """The ends are chips of the mesh; two of them lie in one row or column."""
+    """Check that the ends are chips of the mesh, and that two ends share a row or a column."""
     for what, coordinate in zip(("sender", "receiver"), call.ends):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
@@ -201,7 +203,7 @@ def ends_fit(call: Call) -> None:
 
 # ---------------------------------------------------------------- specs
 def _path(call: Call) -> dict[str, Any]:
-    """Return how a plan of the call sends: arguments of its builder in `ttkit.plans`."""
+    """Return the arguments of the plan's builder in `ttkit.plans` that say how chips send."""
     closed = (call.topology or call.mesh.fabric) in CLOSED
     algorithm = None if closed else "line"
     return {"axis": call.cluster_axis, "algorithm": algorithm, "links": call.num_links}
@@ -217,15 +219,15 @@ def _path_between(call: Call) -> dict[str, Any]:
 
 
 class Collective(NamedTuple):
-    """A collective.
+    """The spec of a collective.
 
     Args:
-        checks: in the order in which ttnn makes them, after `tensor_and_axis`.
-        moves: returns the result's values.
-        label: returns the result's topology from the operand's.
-        plan: its name in `plans`; "" where nothing is sent.
-        path: returns the other arguments of the plan.
-        sums: the result is computed, and rounded.
+        checks: the checks that follow `tensor_and_axis`, in ttnn's order.
+        moves: a function that returns the result's values.
+        label: a function that returns the result's topology from the operand's.
+        plan: the name of the plan's builder in `ttkit.plans`; "" where nothing is sent.
+        path: a function that returns the other arguments of the builder.
+        sums: whether the shards are added, so that the result must be rounded.
     """
 
     checks: tuple[Check, ...]
@@ -245,7 +247,7 @@ def along(call: Call, into: int | None = None, cut: int | None = None) -> np.nda
 
 
 def each(call: Call) -> list[np.ndarray]:
-    """Return the shards along the call's mesh axes in row-major order, each on all of the chips."""
+    """Return the shards along the call's mesh axes in row-major order; every chip gets each one."""
     whole, lead = along(call, 0), call.tensor.grid.lead
     return np.split(whole, whole.shape[lead] // call.tensor.shard_shape[0], lead)
 
@@ -254,7 +256,7 @@ PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chi
 
 
 def _sent(call: Call):
-    """Return the output's values, else the input's, but at the receiver those of the sender."""
+    """Return the values of the output (or the input), with the sender's shard at the receiver."""
     tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
     grid, shard = tensor.grid, tensor.shard_shape
     values, chips = (tensor.full_array(), grid) if grid.local else mpi.collected(tensor)
@@ -287,7 +289,7 @@ COLLECTIVES = {
         (fabric_is_on, neighbours),
         each,
         after_collective,
-        "all_gather",  # It sends the same transfers, but the shards are not joined.
+        "all_gather",  # The transfers are the same as in all_gather, but no shards are joined.
     ),
     "broadcast": Collective(
         (one_line, ends_fit, neighbours, fabric_is_on),
@@ -303,7 +305,7 @@ COLLECTIVES = {
 
 
 def run(call: Call):
-    """Check, move, report the plan, label; return the tensor, or the list of tensors."""
+    """Check a call, move its values, report its plan; return a tensor or a list of tensors."""
     spec = COLLECTIVES[call.name]
     tensor_and_axis(call)
     for check in spec.checks:
@@ -327,14 +329,14 @@ def run(call: Call):
 
 
 # ---------------------------------------------------------------- what has run
-_last: list[CollectiveRecord] = []  # This is the collective that ran last, if one did.
+_last: list[CollectiveRecord] = []  # This has the collective that ran last, if there is one.
 
 
 def report(collective: str, mesh, shard_bytes: int, **how) -> None:
-    """Add a collective that has run to the running event of each tape.
+    """Add a collective that has run to the latest event of each running tape.
 
     Args:
-        collective, how: a builder of `ttkit.plans` and its arguments after the shard's bytes.
+        collective, how: the name of a plan's builder in `ttkit.plans`, and its other arguments.
     """
     record = CollectiveRecord(collective, mesh, shard_bytes, tuple(how.items()))
     for tape in running:
@@ -346,10 +348,10 @@ def report(collective: str, mesh, shard_bytes: int, **how) -> None:
 def last_plan() -> Plan:
     """Return the plan of the collective that ran last on the simulator.
 
-    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
+    The plan is a ring where the call or the fabric asks for one and cables close it, else a line.
 
     Raises:
-        TTKitError: none has run yet.
+        TTKitError: no collective has run yet.
 
     Example:
         >>> import ttkit
@@ -374,11 +376,11 @@ def all_gather(input_tensor: Tensor, dim: int, **path: Any) -> Tensor:
     """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
 
     Args:
-        dim: the shard's dimension to join along, in the order of the axis.
-        path: `Path`.
+        dim: the shard's dimension to join along; the shards are in the order of the mesh axis.
+        path: the keywords of `Path`.
 
     Raises:
-        TTKitError: no fabric, no such dim or axis, a host tensor.
+        TTKitError: the fabric is off, `dim` or axis does not exist, or the tensor is on the host.
 
     Example: with dim=1 and cluster_axis=1, [32, 32] on each chip of a 2x4 mesh gives [32, 128].
     """
@@ -391,7 +393,8 @@ def reduce_scatter(input_tensor: Tensor, dim: int, **path: Any) -> Tensor:
     """Add the shards of all chips along `cluster_axis`; each chip keeps its part of `dim`.
 
     Raises:
-        TTKitError: the chips do not divide the dimension; no fabric; no such dim or axis.
+        TTKitError: the fabric is off, `dim` or axis does not exist, or the number of chips does
+            not divide the dimension.
 
     Example: with dim=1 and cluster_axis=1, [32, 128] on each chip of a 2x4 mesh gives [32, 32].
     """
@@ -404,7 +407,7 @@ def all_reduce(input_tensor: Tensor, **path: Any) -> Tensor:
     """Add the shards of all chips along `cluster_axis`, or of the mesh; every chip gets the sum.
 
     Raises:
-        TTKitError: no fabric, no such axis, a host tensor.
+        TTKitError: the fabric is off, the axis does not exist, or the tensor is on the host.
     """
     return run(Call("all_reduce", input_tensor, **path))
 
@@ -414,7 +417,7 @@ def all_reduce(input_tensor: Tensor, **path: Any) -> Tensor:
 def all_broadcast(input_tensor: Tensor, **path: Any) -> list[Tensor]:
     """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
 
-    Each is a tensor that every chip has.
+    Each shard becomes a tensor that is the same on every chip.
     """
     usual: Any = {"num_links": 1, "topology": Topology.Linear}
     return run(Call("all_broadcast", input_tensor, **usual | path))
@@ -423,7 +426,7 @@ def all_broadcast(input_tensor: Tensor, **path: Any) -> list[Tensor]:
 @operation("broadcast", "collective")
 @keywords_of(Path)
 def broadcast(input_tensor: Tensor, sender_coord: MeshCoordinate, **path: Any) -> Tensor:
-    """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
+    """Return on every chip the shard of the chip at the sender's place along `cluster_axis`."""
     usual = {"topology": Topology.Linear}
     return run(Call("broadcast", input_tensor, ends=(sender_coord,), **usual | path))
 
@@ -437,10 +440,10 @@ def point_to_point(
     topology: Topology = Topology.Linear,
     output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
+    """Return the input, or `output_tensor` if given, with the sender's shard at the receiver.
 
     Raises:
-        TTKitError: a coordinate outside the mesh, or two chips in no row or column together.
+        TTKitError: a coordinate is outside the mesh, or the chips share neither a row nor a column.
     """
     ends, others = (sender_coord, receiver_coord), (output_tensor,)
     call = Call("point_to_point", input_tensor, ends=ends, others=others, topology=topology)

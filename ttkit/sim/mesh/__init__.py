@@ -49,12 +49,12 @@ def owners_of(system: System, ids: Sequence[int]) -> Owners | None:
 class MeshDevice:
     """Chips opened together as a mesh.
 
-    Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
+    `open_mesh_device` returns one; `close_mesh_device` or the end of a `with` block closes it.
     """
 
-    # `ttkit.profiling.one_chip` sets this on its one chip: collectives need no fabric there.
+    # `ttkit.profiling.one_chip` sets this on its one-chip mesh: collectives need no fabric there.
     is_reference = False
-    # A mesh without values may count the bytes of what is made next under a name, not by its chips.
+    # On a mesh without values this may be set: new tensors then count under this name, not by chip.
     owner = ""
     used: Counter[Grid | str]
     _numbers = itertools.count()
@@ -69,13 +69,14 @@ class MeshDevice:
     ):
         self.system = system
         self.parent = parent
-        self.has_values = has_values  # Only a mesh for dry runs has none: see `without_values`.
+        self.has_values = has_values  # Only a mesh of `without_values` (a dry run) has no values.
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
-        # All ids are in row-major order. Chips that other ranks drive have numbers that only this
-        # process knows.
+        # These are the ids of all chips in row-major order. A chip that another rank drives has an
+        # id that only this process uses.
         self.chips, self._shape = ids, shape
-        # A key is a shape that the mesh has had: older tensors still refer to theirs.
+        # Each key is a present or earlier shape of the mesh, because older tensors still refer to
+        # the shape that they were made with.
         self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
         self._submeshes: list[MeshDevice] = []
         self._settle()
@@ -101,14 +102,14 @@ class MeshDevice:
         return MeshShape(self._shape)
 
     def _settle(self) -> None:
-        """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
+        """Set the owners and the grid; tensors of an earlier shape stay on their chips."""
         self.owners = owners_of(self.system, self.chips)
         self._ids_of[self._shape] = self.chips
         # Tensors on all chips of the mesh refer to this grid.
         self.grid = grid_over(self._shape, None, self.owners)
 
     def id(self) -> int:
-        """How many meshes and submeshes the process had made before; no id of a chip."""
+        """How many meshes and submeshes were made before this one; this is not the id of a chip."""
         return self._number
 
     def get_device_ids(self) -> list[int]:
@@ -116,7 +117,7 @@ class MeshDevice:
         return list(self.ids_over(self.grid))
 
     def get_num_devices(self) -> int:
-        """How many chips."""
+        """How many chips the mesh has."""
         return len(self.chips)
 
     @partial(checked, note=True)
@@ -135,9 +136,9 @@ class MeshDevice:
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
-        """The id of the chip at a plain (row, column) that is known to be inside.
+        """The id of the chip at a plain (row, column) that is known to be inside the mesh.
 
-        `shape` is one that the mesh had before `reshape`.
+        `shape` is the shape of the mesh that the coordinate belongs to, by default the present one.
         """
         return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
 
@@ -149,21 +150,24 @@ class MeshDevice:
         return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
 
     def get_view(self) -> MeshDeviceView:
-        """The mesh as a view: shape and which coordinates are local."""
+        """A view of the mesh: its shape, and which coordinates are local."""
         return MeshDeviceView(self.grid)
 
     def get_submeshes(self) -> list[MeshDevice]:
-        """The submeshes made so far and not closed."""
+        """The submeshes of this mesh that are still open."""
         return list(self._submeshes)
 
     @partial(checked, note=True)
     def create_submesh(
         self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
     ) -> MeshDevice:
-        """Return a mesh over a rectangle of this one; submeshes may overlap, and share memory.
+        """Return a mesh over a rectangle of this one; submeshes may overlap.
+
+        Meshes on the same chip share that chip's memory.
 
         Raises:
-            TTKitError: the rectangle has another rank, no device, or does not fit.
+            TTKitError: the rectangle does not fit, has no device, or does not have as many
+                dimensions as this mesh.
         """
         self.check_open()
         shape = self._part(submesh_shape, offset)
@@ -179,7 +183,7 @@ class MeshDevice:
         return submesh
 
     def _part(self, shape: MeshShape, offset: MeshCoordinate | None) -> Coordinate:
-        """Return the shape of a part of this mesh; fail unless its rank and sizes are right."""
+        """Return the shape of a part of this mesh; fail unless dimensions and sizes are valid."""
         if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
             rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
             refuse(f"{rule} same number of dimensions")
@@ -189,7 +193,7 @@ class MeshDevice:
 
     @partial(checked, note=True)
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
-        """The mesh cut into equal submeshes, in row-major order of their corners.
+        """Cut the mesh into equal submeshes, and return them in row-major order of their corners.
 
         Raises:
             TTKitError: the shape does not divide the mesh.
@@ -208,7 +212,7 @@ class MeshDevice:
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips.
 
-        The new shape must be a line or a grid that is physically joined.
+        The new shape must be a line, or a grid whose chips are physically connected.
         """
         self.check_open()
         shape, count = tuple(new_shape), len(self.chips)
@@ -237,9 +241,9 @@ class MeshDevice:
         self._settle()
 
     def close(self) -> None:
-        """Close the mesh and its submeshes; shape and ids can still be read, operations raise.
+        """Close the mesh and its submeshes; a second call does nothing.
 
-        Closing twice is silent.
+        The shape and the ids of a closed mesh can still be read, but operations on it raise.
         """
         for submesh in self.get_submeshes():
             submesh.close()
@@ -253,7 +257,7 @@ class MeshDevice:
                 self.parent._submeshes.remove(self)
 
     def check_open(self) -> None:
-        """Raise where the mesh has been closed."""
+        """Raise an error if the mesh has been closed."""
         if not self.is_open:
             cure = "open a mesh with ttnn.open_mesh_device and put the tensors on it"
             refuse(f"{self!r} is closed", cure)
@@ -269,7 +273,7 @@ class MeshDevice:
         return CoreGrid(x=x, y=y)
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
-        """How many columns and rows of cores programs may use; each has a bank of L1."""
+        """How many columns and rows of cores programs may use; each core has a bank of L1."""
         return CoreCoord(*self.system.chip.core_grid)
 
     def dram_grid_size(self) -> CoreCoord:
@@ -277,19 +281,19 @@ class MeshDevice:
         return CoreCoord(int(self.system.chip.dram_banks.value), 1)
 
     def clear_program_cache(self) -> None:
-        """Count again from 0."""
+        """Set the number of counted programs back to 0."""
         self.programs.clear()
 
     disable_and_clear_program_cache = clear_program_cache
 
     def num_program_cache_entries(self) -> int:
-        """Operations so far that differ in more than values: each would be compiled once."""
+        """How many programs a card would have compiled; calls with other values share a program."""
         return len(self.programs)
 
     def create_sub_device_manager(
         self, sub_devices: Sequence[SubDevice], local_l1_size: int
     ) -> int:
-        """Return the number of a division of the chips' cores, which changes nothing here."""
+        """Return the id of a division of each chip's cores; the division changes nothing here."""
         return 0
 
     def _nothing(self, *args) -> None:
@@ -307,8 +311,8 @@ def compute_distribution_to_mesh_mapping(
 ) -> list[MeshCoordinate]:
     """Return the device of each part of a distribution.
 
-    A distribution that fits the mesh in every dimension takes the corner; any other goes over the
-    devices in row-major order.
+    A distribution that fits the mesh in every dimension starts at the mesh's corner. Any other
+    distribution fills the devices in row-major order.
     """
     devices = devices_of(tuple(distribution_shape), tuple(mesh_shape), None)
     return [MeshCoordinate(c) for c in devices]
@@ -316,7 +320,7 @@ def compute_distribution_to_mesh_mapping(
 
 # ---------------------------------------------------------------- traces
 class MeshTraceId(Tape):
-    """A captured run: a tape with its tensors, whose values a replay reads as they are then."""
+    """A captured run: a tape that keeps its tensors, so that a replay can read their new values."""
 
     def __init__(self, of: MeshDevice):
         super().__init__(keeps=OPERATIONS, before=_refuse_host_data)
@@ -324,7 +328,7 @@ class MeshTraceId(Tape):
 
 
 def _refuse_host_data(event: Event) -> None:
-    """Refuse what cannot be part of a trace: data between a mesh and the host."""
+    """Refuse a call that moves data between a mesh and the host: a trace cannot contain it."""
     kind = OPERATIONS[event.name].kind if event.name in OPERATIONS else ""
     if kind not in ("write", "read"):
         return
@@ -345,15 +349,15 @@ def _check_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 
 
 def _end() -> None:
-    """End the capture of a trace: there is at most one."""
+    """End the capture of a trace; at most one capture runs at a time."""
     running[:] = [each for each in running if not isinstance(each, MeshTraceId)]
 
 
 @checked
 def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
-    """Start to record all operations, on any mesh, for a trace of this mesh; they also run."""
+    """Start to record all operations, on any mesh, for a trace of this mesh; each also runs."""
     mesh_device.check_open()
-    _end()  # This ends a capture that was never ended.
+    _end()  # This ends an earlier capture, which the program did not end itself.
     running.append(trace := MeshTraceId(mesh_device))
     return trace
 
@@ -367,9 +371,9 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 
 @checked
 def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
-    """Run the recorded operations again, on the values that their inputs have now.
+    """Run the recorded operations again, on the present values of their inputs.
 
-    The tensors of their results get the new values.
+    The result tensors of the recorded calls get the new values.
     """
     _check_trace(mesh_device, trace_id)
     if trace_id in running:
@@ -383,7 +387,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 
 @checked
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
-    """Forget a trace."""
+    """Delete the events of a trace, which cannot be executed any more."""
     _check_trace(mesh_device, trace_id)
     trace_id.events.clear()
     trace_id.of = None

@@ -24,7 +24,7 @@ from ttkit.waiting import settings
 
 
 class SystemMeshDescriptor(MeshDeviceView):
-    """The whole machine: its shape and its device ids, opened or not."""
+    """The whole machine: its shape and the ids of all devices, also of those that are not open."""
 
     def __init__(self) -> None:
         self._system = system = machine()
@@ -36,7 +36,7 @@ class SystemMeshDescriptor(MeshDeviceView):
         return MeshShape(self._grid.shape)
 
     def all_local(self) -> bool:
-        """True where one rank drives everything."""
+        """True where this rank drives every device."""
         return self._grid.local
 
     def get_device_id(self, coord: MeshCoordinate) -> int:
@@ -61,16 +61,17 @@ def open_mesh_device(
 ) -> MeshDevice:
     """Open chips of the system as a mesh.
 
-    A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens
-    as a line around the rim.
+    A shape that fits at `offset` opens as it is, any other opens transposed. One row or one column
+    opens as a line around the rim of the system; where the rim is too short, the line goes back and
+    forth over all rows.
 
     Args:
         mesh_shape: [rows, columns]; the whole system when left out.
         offset: the corner to start from.
-        physical_device_ids: these chips in this order instead.
+        physical_device_ids: ids of the chips to open, in this order; `offset` has no effect then.
 
     Raises:
-        TTKitError: too many devices, none, or a shape that fits neither way.
+        TTKitError: the shape has no device or too many, or it fits neither as it is nor transposed.
 
     Example:
         >>> with open_mesh_device(MeshShape(2, 4)) as mesh:
@@ -113,17 +114,17 @@ def open_mesh_device(
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
-        world()  # As in ttnn, all ranks meet where they open their meshes.
+        world()  # As in ttnn, the ranks connect to each other when they open their meshes.
     mesh = MeshDevice(system, ids, shape)
     opened_meshes.append(mesh)
     return mesh
 
 
 def beside(system: System, shape: Coordinate) -> MeshDevice:
-    """Return a mesh of any machine, for a `with` block beside what is in use.
+    """Return a mesh of any machine for a `with` block; the meshes in use do not change.
 
-    Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
-    are: a lesson tries a placement without touching the reader's own mesh.
+    Unlike `open_mesh_device`, this function does not change the machine, the fabric or the list of
+    open meshes. So a lesson can try a placement and leave the reader's own mesh as it is.
 
     Example:
         >>> from ttkit.hardware import SYSTEMS
@@ -149,8 +150,8 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
     remote = {chip for card in devices.cards for chip in card[1:]}
     idle = set(devices.coordinate_of) - set(ids)
-    # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
-    # rank cannot know which chips other ranks open.
+    # Opening one chip without a PCIe connector makes all chips active, as measured on cards of two
+    # chips. With several ranks nothing is checked: a rank cannot know which chips the others open.
     if not here and idle and remote and remote.isdisjoint(ids):
         fail(
             asked,
@@ -163,10 +164,11 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         )
 
 
-create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
+# In ttnn this is a context manager; here every mesh closes at the end of its `with` block.
+create_mesh_device = open_mesh_device
 close_mesh_device = checked(MeshDevice.close, "close_mesh_device")
 close_device = checked(MeshDevice.close, "close_device")
-# The simulator is eager, so that nothing is left to wait for.
+# The simulator finishes each operation before it returns, so there is nothing to wait for.
 synchronize_device = checked(MeshDevice.check_open, "synchronize_device")
 
 
@@ -199,7 +201,7 @@ def get_num_pcie_devices() -> int:
 
 
 def GetPCIeDeviceID(device_id: int, /) -> int:
-    """The first chip of a chip's card, which has the PCIe connection."""
+    """The id of the chip that has the PCIe connection on the card of the given chip."""
     return next(chips[0] for chips in visible().cards if device_id in chips)
 
 
@@ -207,7 +209,7 @@ def GetPCIeDeviceID(device_id: int, /) -> int:
 def set_fabric_config(config: FabricConfig) -> None:
     """Choose how links forward data, for the meshes opened next.
 
-    Closing the last mesh goes back to DISABLED.
+    Closing the last open mesh sets it back to DISABLED.
 
     Raises:
         TTKitError: a mesh is still open, and `config` is neither its fabric nor DISABLED.
@@ -219,21 +221,22 @@ def set_fabric_config(config: FabricConfig) -> None:
 
 
 def get_fabric_config() -> FabricConfig:
-    """How the links of the meshes opened next will forward."""
+    """How the links of the meshes opened next will forward data."""
     return fabric_setting[0]
 
 
 # ---------------------------------------------------------------- distributed context
-_alone = [False]  # A process that MPI did not start has a context once it asks for one.
+# A process that MPI did not start has a context only after `init_distributed_context`.
+_alone = [False]
 
 
 def _here() -> World | None:
-    """All ranks, where MPI started several."""
+    """All ranks; None where MPI did not start several."""
     return world() if ranks.world_size() > 1 else None
 
 
 def init_distributed_context() -> None:
-    """Find the other ranks; a second call does nothing. All ranks must call."""
+    """Find the other ranks; a second call does nothing. Every rank must make the first call."""
     _alone[0] = True
     _here()
 
@@ -244,7 +247,7 @@ def distributed_context_is_initialized() -> bool:
 
 
 def distributed_context_get_rank() -> Rank:
-    """This rank."""
+    """The number of this rank."""
     here = _here()
     return Rank(here.rank if here else 0)
 
@@ -271,7 +274,7 @@ def distributed_context_barrier() -> None:
 
 
 # ---------------------------------------------------------------- what machine this is
-# These are ttnn's kinds of machines, each with the name of its system here if there is one.
+# These are ttnn's kinds of machines. The kit's name of the system, if it has one, stands after `=`.
 _CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
 P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
 SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM"""
@@ -315,7 +318,7 @@ _default = [None]
 
 
 def SetDefaultDevice(device=None) -> None:
-    """Keep a mesh for programs that ask for it."""
+    """Set the mesh that `GetDefaultDevice` returns."""
     _default[0] = device
 
 
@@ -327,12 +330,12 @@ def GetDefaultDevice():
 # ---------------------------------------------------------------- without values
 @contextmanager
 def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, TapeWithoutValues]]:
-    """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
+    """Open a mesh without values, of any shape, beside the open meshes; record what runs on it.
 
-    Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations
-    check, count memory and send as on any mesh, and compute nothing, so that what a program would
-    do on many chips is on the tape in milliseconds. Other tapes rest meanwhile, and `last_plan`
-    stays.
+    Its tensors have shape, type, placement and bytes, and its memory has no practical limit.
+    Operations check their arguments, count memory and record collectives as on any mesh, but they
+    compute nothing. So the tape shows within milliseconds what a program would do on many chips.
+    Inside the block other tapes record nothing, and `last_plan` does not change.
 
     Example:
         >>> from ttkit import ttnn
@@ -342,7 +345,8 @@ def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, TapeWithoutVa
         >>> y.shape, calls.events[-1].in_use
         (Shape([4194304, 1048576]), 10995116277760)
     """
-    # Any system serves, because a dry run never uses its links.
+    # Any system serves, because a dry run makes no plans. Only the check of `num_links` in
+    # reduce_scatter reads the links of this system.
     ids = tuple(range(math.prod(shape)))
     mesh = MeshDevice(SYSTEMS["galaxy"], ids, shape, has_values=False)
     mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62

@@ -1,7 +1,8 @@
-"""Operations of models: here softmax and attention, on each chip's own heads and batch.
+"""Operations of models: softmax and attention, on each chip's own heads and batch.
 
-Attention is of a whole prompt, of one more token of each user, or of a chunk of a prompt. The
-modules beside this one have caches, heads, norms, experts and the choice of the next token.
+Attention is computed for a whole prompt, for one more token of each user, or for a chunk of a
+prompt. The other modules of this folder have caches, heads, norms, experts and the choice of the
+next token.
 """
 
 import math
@@ -22,10 +23,10 @@ from ttkit.sim.tensor.tensor import Tensor
 F = np.float32
 Array = np.ndarray
 MASKED_SCORE = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
-# Queries are scored in blocks of this size. Causal attention has smaller blocks, which score fewer
-# keys that a query does not see.
+# Queries are scored in blocks of this many rows. Causal attention has smaller blocks, so that fewer
+# scores are computed and then masked.
 BLOCK_ROWS, CAUSAL_ROWS = 256, 64
-# From this many scores per head, one head at a time is faster than all heads at once.
+# From this many scores per head on, computing one head at a time is faster than all heads at once.
 LOOP_PAYS_FROM = 1 << 15
 
 
@@ -43,10 +44,10 @@ def softmax_of(array: Array) -> Array:
 
 @operation("softmax", flops=each_element(5))
 def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
-    """Return exp(x) over its sum along `dim` of each shard, without overflow.
+    """Return exp(x) divided by its sum along `dim` of each shard, without overflow.
 
     Raises:
-        TTKitError: no such dim.
+        TTKitError: the shard has no dimension `dim`.
     """
     array, lead = shards(input_tensor)
     axis = lead + axis_of(input_tensor, dim)
@@ -98,7 +99,7 @@ for _names, _function in _TABLE.items():
 
 # ---------------------------------------------------------------- attention
 def _attention_flops(given, operands, results, shape) -> int:
-    """Count two matmuls for every pair of a query and a key that it sees.
+    """Count the flops of two matmuls, for every pair of a query and a key that the query sees.
 
     Without `is_causal`, all pairs count, even with a sliding window.
     """
@@ -129,11 +130,11 @@ def scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
         attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores.
         scale: 1 / sqrt(size) when left out.
-        sliding_window_size: in causal attention a query sees this many keys up to its own; else it
-            sees half as many on each side of its own.
+        sliding_window_size: in causal attention a query sees this many keys, its own the last; in
+            other attention it sees half as many on each side of its own.
 
     Raises:
-        TTKitError: sizes or head counts that do not fit.
+        TTKitError: sizes or head counts do not fit together.
     """
     on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
     (users, _, queries, _), (key_users, _, keys, _) = (t.shard_shape for t in on.tensors[:2])
@@ -159,7 +160,10 @@ def _grouped(x: Array, n: int) -> Array:
 
 
 def hidden(behind: Array, window: int | None) -> Array:
-    """Mark the keys that a query does not see in causal attention, by their distance behind it."""
+    """Mark the keys that a query does not see in causal attention.
+
+    `behind` says how many positions a key lies before the query.
+    """
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
@@ -174,8 +178,8 @@ def attend(
 ) -> Array:
     """Return the attention of float32 values [..., heads, s, size].
 
-    Heads of `q` share a head of `k` and `v`. In causal attention, keys that no query of a block
-    sees are not scored.
+    Several heads of `q` may share a head of `k` and `v`. In causal attention, a block of queries
+    computes no scores for keys that none of its queries sees.
 
     Args:
         mask: [..., heads or 1, s, keys], added to the scores.
@@ -195,7 +199,7 @@ def attend(
     heads = [(*place, ...) for place in np.ndindex(split)]
 
     def part(head, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
-        """Write the attention of queries to keys; `unseen` masks the keys from `seen` on."""
+        """Write the attention of `rows` to `columns`; `unseen` masks columns from `seen` on."""
         ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
         for added in masks:
@@ -226,17 +230,17 @@ def attend(
 
 # ---------------------------------------------------------------- later tokens, with a cache
 def _flops(given, operands, results, shape) -> int:
-    """Count two matmuls of each query with all keys that its user's cache has room for."""
+    """Count the flops of two matmuls, of each query with all positions of its user's cache."""
     table, keys = given.get("page_table_tensor"), shape(given["input_tensor_k"])[2]
     keys *= 1 if table is None else shape(table)[1]
     return 4 * math.prod(shape(given["input_tensor_q"])) * keys
 
 
 def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
-    """Remove the page table, the last operand, and join the keys and values of its pages.
+    """Remove the page table, which is the last operand, and join the pages of keys and of values.
 
     Args:
-        users: how many users the cache must have; None where all share the first one's.
+        users: how many users the cache must have; None where all users share the first user's.
         last: how many positions are needed, from the first on; None for all.
     """
     pages = on.arrays.pop()
@@ -252,7 +256,7 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     """Return the attention of queries [users, heads, s, size] to keys up to their positions.
 
     Args:
-        at: [*chips, users or 1, s].
+        at: the positions of the queries, [*chips, users or 1, s].
     """
     query, key, value = on.arrays[:3]
     last, keys = int(at.max()) + 1, key.shape[-2]
@@ -282,8 +286,9 @@ def scaled_dot_product_attention_decode(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    """Return the attention of one token of each user to the keys up to its position; without
-    `is_causal`, to all keys that the mask leaves.
+    """Return the attention of one token of each user to the keys up to the token's position.
+
+    Without `is_causal`, a token attends to all keys that the mask leaves.
 
     Args:
         input_tensor_q: [1, users, heads, size].
@@ -292,9 +297,9 @@ def scaled_dot_product_attention_decode(
         page_table_tensor: the pages of each user, int32 [users, pages], for a paged cache.
         attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
         cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
-            where it is -1, the result is zero.
-        sliding_window_size: only this many keys, the last ones, count; only with `is_causal`.
-        share_cache: all users read the cache of the first.
+            with `is_causal`, position -1 gives zeros.
+        sliding_window_size: with `is_causal` a token sees this many keys, its own the last.
+        share_cache: whether all users read the cache of the first user.
     """
     _, users, heads, _ = input_tensor_q.shard_shape
     caches = input_tensor_k, input_tensor_v
@@ -333,7 +338,7 @@ def chunked_scaled_dot_product_attention(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    """Return the causal attention of a later part of a prompt to all of it so far.
+    """Return the causal attention of a chunk of a prompt to the prompt up to each query.
 
     Args:
         input_tensor_q: [users, heads, s, size], the queries of positions from `chunk_start_idx` on.

@@ -1,7 +1,7 @@
-"""KV caches, written in place: many rows of one user, or one row of each; whole, or in pages.
+"""Write into KV caches in place: many rows of one user, or one row of each user.
 
-A cache is [users, heads, positions, size]; a paged one [pages, heads, rows of a page, size], and
-of a table [users, pages of a user] each entry is the number of a page.
+A whole cache is [users, heads, positions, size]. A paged cache is [pages, heads, rows of a page,
+size], and its page table [users, pages of a user] has the numbers of each user's pages.
 """
 
 import sys
@@ -29,7 +29,7 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
 
 
 def numbers(given: Array | None, otherwise, lead: int) -> Array:
-    """Return whole numbers of a tensor, else those of Python, [*chips, n]."""
+    """Return whole numbers as an array [*chips, n]: those of a tensor if given, else of Python."""
     if given is None:
         return np.reshape(otherwise, (1,) * lead + (-1,))
     return given.astype(np.int32)
@@ -37,7 +37,10 @@ def numbers(given: Array | None, otherwise, lead: int) -> Array:
 
 # ---------------------------------------------------------------- writing
 def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
-    """Return the operands; what will be written is rounded as the cache stores it."""
+    """Return the operands, with the values to write rounded to the type of the cache.
+
+    The arrays of the operands begin with these values; the array of the cache is left out.
+    """
     on = Operands(cache, *others)
     _, values, *rest = on.arrays
     same = on.tensors[1].dtype is cache.dtype
@@ -46,13 +49,13 @@ def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
 
 
 def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) -> Tensor:
-    """Write values [*chips, n, heads, size] to one row of a page each; none where it is negative.
+    """Write n values [*chips, n, heads, size], each to one row of one page.
 
-    A cache that has no pages has one for each user.
+    A value whose page is negative is not written. A whole cache has one page for each user.
 
     Args:
-        pages, rows: [*chips, n].
-        coords: only the chips there write; all where this is not given.
+        pages, rows: the page and the row of each value, [*chips, n].
+        coords: only the chips at these coordinates write; all chips write when left out.
     """
     cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
     pages, rows, _ = spread((pages, rows, chips), on.lead)
@@ -65,7 +68,7 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
     if not alone or cache.array.shape != before.shape:
         cache.rebind(np.array(before))
-    # Chips that write to the same places do so at once.
+    # Chips with the same pages and rows write in the same pass of the loop.
     for chip, place in zip(np.ndindex(pages.shape[: on.lead]), cache.grid.coords):
         if not coords or place in map(tuple, coords):
             one = zip(chip, pages.shape[: on.lead])
@@ -95,7 +98,7 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     """Write [1, heads, users, size] to the position `update_idx` of each user.
 
     Args:
-        batch_offset: the row of the input that is the first user's.
+        batch_offset: the row of the input that belongs to the first user.
     """
     on = _operands(cache, input)
     row, first = integers((update_idx, batch_offset), None, 0)
@@ -117,11 +120,12 @@ def paged_update_cache(
     page_table: Tensor | None = None,
     mesh_coords=None,
 ) -> Tensor:
-    """Write [1, users, heads, size] to one position of each user, its own; -1 writes nothing.
+    """Write [1, users, heads, size]: one row for each user, to a position given for that user.
 
     Args:
-        update_idxs, update_idxs_tensor: the positions, a list or an int32 tensor [users].
-        share_cache: all users write into the cache of the first.
+        update_idxs, update_idxs_tensor: the positions, a list or an int32 tensor [users]; nothing
+            is written for position -1.
+        share_cache: whether all users write into the cache of the first user.
         page_table: the pages of each user, int32 [users, pages]; without it the cache is whole.
         mesh_coords: only the chips at these coordinates write.
     """
@@ -129,7 +133,7 @@ def paged_update_cache(
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
     rows = numbers(rows, update_idxs, on.lead)
-    if table is None:  # Without a page table, each user has one page.
+    if table is None:  # Without a page table, each user's cache counts as one page.
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
     pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]
@@ -146,7 +150,7 @@ def paged_fused_update_cache(
     input_tensor2: Tensor,
     **how,
 ) -> tuple[Tensor, Tensor]:
-    """Do `paged_update_cache` for keys and for values."""
+    """Call `paged_update_cache` for the keys and for the values."""
     first = paged_update_cache(cache_tensor1, input_tensor1, **how)
     return first, paged_update_cache(cache_tensor2, input_tensor2, **how)
 
@@ -164,8 +168,8 @@ def paged_fill_cache(
     """Write [n, heads, s, size] to the first positions of n users, into the pages of each.
 
     Args:
-        page_table: int32 [users, pages]; of a negative page nothing is written.
-        batch_idx_tensor, batch_idx: which users; -1 writes nothing.
+        page_table: the pages of each user, int32 [users, pages]; a negative page is not written.
+        batch_idx_tensor, batch_idx: the numbers of the n users; -1 writes nothing.
     """
     on = _operands(cache_tensor, input_tensor, page_table, batch_idx_tensor)
     values, table, chosen = on.arrays

@@ -1,5 +1,6 @@
-"""Experts: tokens routed to the chips that have them, their matmuls, and what comes back; and the
-choice of the next token.
+"""Mixture of experts, and the choice of the next token.
+
+Tokens go to the chips that have their experts, matmuls compute there, and the results come back.
 """
 
 import weakref
@@ -25,13 +26,16 @@ Array = np.ndarray
 
 # ---------------------------------------------------------------- to the experts and back
 def _experts(call: Call) -> Array:
-    """[E, D]: 1 where chip D has expert E; the same on all chips."""
+    """Return the table [E, D] that is the same on all chips: 1 where chip D has expert E."""
     mapping = call.others[1]
     return values_on_all_chips(mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
 
 
 def _dispatched(call: Call) -> Array:
-    """Return tokens [1, B n, S, H]; on each chip those that chose none of its experts are zero."""
+    """Return the tokens of all n chips, [1, B n, S, H].
+
+    On each chip, tokens that chose none of that chip's experts are zero.
+    """
     tokens, chosen = (joined(call, t) for t in (call.tensor, call.others[0]))
     chips = places(call.mesh.grid, (0, 1))[..., None, None, None, None]
     sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
@@ -71,16 +75,16 @@ def all_to_all_dispatch(
     output_concat_dim: int | None = 1,
     **how,
 ) -> list[Tensor]:
-    """Send each token to the chips along `cluster_axis` that have an expert which it chose.
+    """Send each token to the chips along `cluster_axis` that have an expert chosen by the token.
 
     Args:
-        input_tensor: [B, 1, S, H] of each chip, row-major.
+        input_tensor: the tokens of each chip, [B, 1, S, H], row-major.
         expert_indices_tensor: [B, 1, S, K], uint16: the experts of each token.
         expert_mapping_tensor: [1, 1, E, D], the same on all chips: 1 where chip D has expert E.
 
     Returns:
-        Tokens [1, B n, S, H], 0 where none was sent, and all indices [1, B n, S, K]; with
-        output_concat_dim=2, [1, B, S n, ...].
+        The tokens of all n chips, [1, B n, S, H], with 0 where no token was sent, and the indices
+        of all n chips, [1, B n, S, K]. With output_concat_dim=2 both are [1, B, S n, ...].
     """
     dim = output_concat_dim or 1
     tokens, indices = (
@@ -105,14 +109,14 @@ def all_to_all_combine(
     output_shard_dim: int | None = 1,
     **how,
 ):
-    """Send what experts made of tokens back to the tokens' chips: after `all_to_all_dispatch`.
+    """Send the experts' results back to the chips of the tokens, after `all_to_all_dispatch`.
 
     Args:
-        input_tensor: [experts of the chip, B n, S, H]; [1, ...] with `local_reduce`.
-        expert_metadata_tensor: [1, B n, S, K], from `all_to_all_dispatch`.
+        input_tensor: the results, [experts of the chip, B n, S, H]; [1, ...] with `local_reduce`.
+        expert_metadata_tensor: the indices [1, B n, S, K] that `all_to_all_dispatch` returned.
 
     Returns:
-        [K, B, S, H]: for each of a token's choices the expert's row; 0 where no chip along
+        [K, B, S, H]: for each expert that a token chose, the expert's result; 0 where no chip along
         `cluster_axis` has the expert.
     """
     others = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
@@ -125,7 +129,9 @@ def all_to_all_combine(
 def moe(
     input_tensor: Tensor, expert_mask_tensor: Tensor, topk_mask_tensor: Tensor, k: int = 32
 ) -> Tensor:
-    """Return the weight of expert 0 for each row [a, b, s, 1]: 0 where it is not among the best.
+    """Return the weight of expert 0 for each row, [a, b, s, 1].
+
+    The weight is 0 where expert 0 is not among the k best experts.
 
     Args:
         input_tensor: router logits [a, b, s, experts].
@@ -149,7 +155,9 @@ def moe_expert_token_remap(
     *,
     reduction_size: int = 16,
 ) -> list[Tensor]:
-    """Return each chip's scores of its own experts, 0 if not chosen, and which some token chose.
+    """Return each chip's scores of its own experts, and which of these experts a token chose.
+
+    The score of an expert is 0 for a token that did not choose the expert.
 
     Args:
         topk_tensor: scores [1, batch, s, experts].
@@ -158,7 +166,8 @@ def moe_expert_token_remap(
         reduction_size: this many tokens share an entry of the second result.
 
     Returns:
-        [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
+        The scores [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of
+        a chip], which is 1 where a token chose the expert, else 0.
     """
     on = Operands(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
     experts, chips = expert_mapping_tensor.shard_shape[-2:]
@@ -167,7 +176,7 @@ def moe_expert_token_remap(
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
     # `has` is 1 where a chip has an expert: [*chips, 1, 1, 1, experts].
     has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)
-    # The stable sort puts the experts of this chip first, in their order.
+    # The stable sort puts the experts of this chip first, in the order of their numbers.
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]
     taken = (chosen[..., None] == here[..., None, :]).any(-2)
     mapped = np.take_along_axis(scores, here, -1) * taken
@@ -182,12 +191,12 @@ def moe_routing_remap(
     expert_parallel_size: int,
     cluster_axis: int,
 ) -> Tensor:
-    """Return each chip's share of the weights that are not zero, the others zero.
+    """Return on each chip its share of the weights that are not zero; all other weights are zero.
 
     Args:
         routing_weights_tensor: [1, experts], the same on all chips.
-        non_zero_weight_size: how many are not zero.
-        expert_parallel_size: how many chips of `cluster_axis` share them, in order.
+        non_zero_weight_size: how many weights are not zero.
+        expert_parallel_size: how many chips along `cluster_axis` share these weights, in order.
     """
     size, axis, count = expert_parallel_size, cluster_axis, non_zero_weight_size
     on = Operands(routing_weights_tensor)
@@ -211,7 +220,7 @@ def sparse_matmul(
     is_input_a_sparse: bool = False,
     dtype: DataType | None = None,
 ) -> Tensor:
-    """Return the products with each expert's matrix; zeros where `sparsity` is zero.
+    """Return the product with each expert's matrix; it is zero where `sparsity` is zero.
 
     Args:
         input_tensor_a: [a, b, m, k], or where it is sparse [a, experts, m, k].
@@ -233,7 +242,7 @@ def sparse_matmul(
 
 
 # ---------------------------------------------------------------- the next token
-# Each user of a mesh has a random stream; all chips draw the same number for a user.
+# Each user of a mesh has a stream of random numbers; all chips draw the same number for a user.
 _streams: weakref.WeakKeyDictionary[MeshDevice, dict[int, Any]] = weakref.WeakKeyDictionary()
 
 
@@ -266,15 +275,16 @@ def sampling(
     *,
     seed: int | None = None,
 ) -> Tensor:
-    """Return a token of each user [1, 1, 1, users], drawn from softmax(values * temp).
+    """Return one token for each user, [1, 1, 1, users], drawn from softmax(values * temp).
 
-    It is drawn among the `k` largest, and of these among the fewest whose probabilities add up to
-    `p`. All chips draw the same random numbers.
+    Only the `k` largest values take part, and of these only the fewest whose probabilities add up
+    to at least `p`. All chips draw the same random numbers.
 
     Args:
-        input_values_tensor, input_indices_tensor: [1, 1, users, n]: logits, and their tokens.
+        input_values_tensor, input_indices_tensor: logits and their tokens, [1, 1, users, n].
         k, p, temp: [users].
-        seed: of this call; without it the streams that `manual_seed` set go on.
+        seed: the seed of this call. Without a seed, the call takes the next number of each user's
+            stream, which `manual_seed` can set.
     """
     on = Operands(input_values_tensor, input_indices_tensor, k, p, temp)
     users = input_values_tensor.shard_shape[-2]
@@ -290,7 +300,7 @@ def sampling(
 
 
 def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: float) -> int:
-    """Return the token of one user for a number between 0 and 1."""
+    """Return the token of one user for a random number `drawn` between 0 and 1."""
     order = np.argsort(-values, kind="stable")[: max(most, 1)]
     sums = np.cumsum(softmax_of(values[order] * factor))
     sums = sums[: np.searchsorted(sums, mass) + 1]

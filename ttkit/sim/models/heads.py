@@ -1,4 +1,4 @@
-"""Attention heads made and joined, and rotary positions, on each chip's own heads and batch."""
+"""Split and join attention heads, and apply rotary positions, on each chip's heads and batch."""
 
 from collections.abc import Iterable
 
@@ -52,12 +52,14 @@ def split_heads(
 ) -> Three:
     """Return query, key and value of [batch, s, (heads + 2 * key heads) * size].
 
-    They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
+    The query is [batch, heads, s, size] and the value [batch, key heads, s, size]. The key is by
+    default transposed: [batch, key heads, size, s].
 
     Args:
         input_tensor: [batch, s, ...], or [batch, 1, s, ...].
         kv_input_tensor: keys and values, where the first tensor has queries only.
-        transpose_key, transpose_k_heads: names of the same for two operations.
+        transpose_key, transpose_k_heads: whether the key is transposed. Each of the two operations
+            has one of these names.
     """
     on, groups = Operands(input_tensor, kv_input_tensor), num_kv_heads or num_heads
     x, more = on.arrays
@@ -86,15 +88,16 @@ def nlp_create_qkv_heads_decode(
     slice_size: int | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Three:
-    """Return query, key and value of one token of each user, one user on a core.
+    """Return query, key and value of one token of each user; each core has one user.
 
     Args:
         input_tensor: [1, 1, users, (heads + 2 * key heads) * size].
-        batch_offset, slice_size: the first user, a tensor [1], and how many; all unless given.
-        memory_config: as ttnn does, the results are height-sharded in L1 whatever it says.
+        batch_offset: the number of the first user to take, a tensor [1].
+        slice_size: how many users to take; without it all users are taken.
+        memory_config: has no effect; as in ttnn, the results are always height-sharded in L1.
 
     Returns:
-        [1, users, heads, size], and twice [1, users, key heads, size].
+        The query [1, users, heads, size], and key and value [1, users, key heads, size].
     """
     on = Operands(input_tensor, batch_offset)
     x, offset = on.arrays
@@ -138,7 +141,7 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- positions
 def _check_caches(cos: Array, rows: int) -> None:
-    """Check that there are cosines of each position of the input."""
+    """Check that there is a row of cosines for each position of the input."""
     if cos.shape[-2] < rows:
         rule = f"the cosines of {cos.shape[-2]} positions do not cover the {rows} of the input"
         refuse(rule, "longer caches, or the sequence sharded")
@@ -153,7 +156,7 @@ def rotary_embedding(
     Args:
         input_tensor: [batch, heads, s, size].
         cos_cache, sin_cache: [1, 1, positions, size].
-        token_index: decode one token: row of the caches for all.
+        token_index: the row of the caches that all rows of the input use, to decode one token.
 
     Returns:
         [batch, heads, s, size] with s rounded up to a multiple of 32, as ttnn gives it; the added
@@ -195,7 +198,7 @@ def _turned(
 ) -> Tensor:
     """Return x cos + (x T) sin, with cosines and sines of the first rows of some users.
 
-    Of many copies of the matrix T, one on each core, the first counts.
+    Where there are many copies of the matrix T, one for each core, the first copy is used.
     """
     on = Operands(tensor, *others)
     x, cos, sin, matrix = on.arrays
@@ -215,11 +218,12 @@ def rotary_embedding_llama_fused_qk(
     sin_cache: Tensor,
     trans_mat: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Do `rotary_embedding_llama` to decode, for queries and keys.
+    """Apply `rotary_embedding_llama` in decode mode to queries and to keys.
 
     Args:
         q_input_tensor, k_input_tensor: [1, users, heads, size].
-        cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
+        cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]; first the users' rows for the queries,
+            then those for the keys.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
     users = q_input_tensor.shard_shape[1]

@@ -1,5 +1,7 @@
-"""Norms of rows and of images, embedding, and parameters of torch modules
-(`ttnn.model_preprocessing`)."""
+"""Norms of rows and of images, embedding, and parameters of torch modules.
+
+The parameters are those of `ttnn.model_preprocessing`.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +30,7 @@ Array = np.ndarray
 
 
 def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor | None) -> Array:
-    """Return rows times the weight, plus the bias: the last two operands, where they are given."""
+    """Return rows times the weight plus the bias, where given; they are the last two operands."""
     width, (gamma, beta) = normal.shape[-1], on.arrays[-2:]
     steps = ((weight, gamma, np.multiply), (bias, beta, np.add))
     for vector, array, apply in steps:
@@ -44,7 +46,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
 
 
 def _added(on: Operands) -> Array:
-    """Return the first operand plus the second, a residual, where that is given."""
+    """Return the first operand, plus the residual (the second operand) if there is one."""
     x, residual = on.arrays[:2]
     return x if residual is None else x + residual  # type: ignore[no-any-return]
 
@@ -58,17 +60,17 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
         bias: Tensor | None = None,
         residual_input_tensor: Tensor | None = None,
     ) -> Tensor:
-        """Return each row over its root mean square, times `weight`, plus `bias`.
+        """Return each row divided by its root mean square, times `weight`, plus `bias`.
 
-        A layer norm first takes each row's mean from it.
+        A layer norm first subtracts the mean of each row from the row.
 
         Args:
             input_tensor: [..., n].
             weight, bias: [n] or [1, n].
-            residual_input_tensor: of the input's shape; it is added to the input first.
+            residual_input_tensor: a tensor of the input's shape, which is added to the input first.
 
         Raises:
-            TTKitError: widths that differ.
+            TTKitError: the input, `weight` and `bias` differ in width.
         """
         on = Operands(input_tensor, residual_input_tensor, weight, bias)
         width = input_tensor.shard_shape[-1]
@@ -97,11 +99,12 @@ _enter_norm("rms_norm", False, 4)
 
 # ---------------------------------------------------------------- rows cut over several chips
 def _enter_halves(norm: str, tiles: int) -> None:
-    """Enter the two halves of a norm; each statistic of the rows has the first column of a tile.
+    """Enter the two halves of a norm; each statistic of the rows is in the first column of a tile.
 
-    The first half gives sums of squares; a layer norm also gives sums of rows. For an input in
-    shards on cores, ttnn's kernels give means in bfloat16, a layer norm's mean of rows first, and
-    write the sum with a residual into the input.
+    The first half returns the sums of the squares of the rows, for a layer norm also the sums of
+    the rows. For an input that is sharded over cores, ttnn's kernels return means in bfloat16
+    instead, for a layer norm the mean of the row first. These kernels also write the sum of input
+    and residual into the input.
     """
 
     def pre(
@@ -113,15 +116,16 @@ def _enter_halves(norm: str, tiles: int) -> None:
         """Return statistics of each chip's part of the rows, the first half of a norm.
 
         Column 0 has the sum of the squares; for layer_norm, column 32 has the sum of the elements.
-        An input in shards on cores gives means instead: rms_norm has that of the squares in column
-        0; layer_norm has that of the elements in column 0 and that of the squares in column 32.
+        An input that is sharded over cores gives means instead. For rms_norm, column 0 has the mean
+        of the squares; for layer_norm, column 0 has the mean of the elements and column 32 the mean
+        of the squares.
 
         Args:
-            residual_input_tensor: of the input's shape; it is added first. If the input is
-                sharded, the sum is written into it.
+            residual_input_tensor: a tensor of the input's shape, which is added to the input first.
+                If the input is sharded, the sum is written into the input.
 
         Returns:
-            [..., s, 32], or of layer_norm [..., s, 64], to gather along the last dimension.
+            [..., s, 32], or for layer_norm [..., s, 64], to gather along the last dimension.
         """
         on = Operands(input_tensor, residual_input_tensor)
         x, sharded = _added(on), input_tensor.is_sharded()
@@ -182,11 +186,12 @@ def group_norm(
     dtype: DataType | None = None,
     output_layout: Layout | None = None,
 ) -> Tensor:
-    """Return each group of channels of [n, 1, h * w, c] less its mean, over its deviation.
+    """Subtract the mean from each group of channels of [n, 1, h * w, c]; divide by the deviation.
 
     Args:
-        weight, bias: of `create_group_norm_weight_bias_rm`, [1, 1, rows, 32].
-        core_grid: the channels lie on one core, or are cut over its rows or its columns.
+        weight, bias: what `create_group_norm_weight_bias_rm` returned, [1, 1, rows, 32].
+        core_grid: the grid of cores. The channels of a vector lie on one core, or they are cut over
+            the rows or the columns of the grid.
     """
     on = Operands(input_tensor, weight, bias)
     x, *vectors = on.arrays
@@ -199,7 +204,7 @@ def group_norm(
         if vector is None:
             continue
         flat = shaped(vector, on.lead, -1)
-        # Each core has its channels in whole tiles.
+        # The channels of each core are padded to whole tiles; the length then gives the cores.
         cores = [n for n in cuts if -(-channels // (32 * n)) * 32 * n == flat.shape[-1]]
         if not cores:
             rule = f"{flat.shape[-1]} values of a vector are not {channels} on the grid's cores"
@@ -211,7 +216,7 @@ def group_norm(
 
 @checked
 def create_group_norm_weight_bias_rm(input_tensor, num_channels, num_cores_x):
-    """Return a torch vector, cut over cores, each part in whole tiles, as [1, 1, rows, 32]."""
+    """Cut a torch vector over cores, pad each part to whole tiles, and return [1, 1, rows, 32]."""
     from torch.nn.functional import pad
 
     parts = input_tensor.reshape(num_cores_x, -1)
@@ -222,7 +227,10 @@ def create_group_norm_weight_bias_rm(input_tensor, num_channels, num_cores_x):
 def create_group_norm_input_mask(
     num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
 ):
-    """Return [1, groups, 32, n]: 1 in a group's columns, counted from the tile where it begins."""
+    """Return a mask [1, groups, 32, n] with 1 in the columns of each group.
+
+    Columns are counted from the tile in which the group begins.
+    """
     size = num_channel // num_groups
     starts = np.arange(num_groups)[:, None] * size % (num_channel // num_cores_across_channel) % 32
     columns = np.arange(starts.max() + size)
@@ -241,7 +249,7 @@ def dram_group_norm_params_from_torch(
     return_mask=True,
     dtype=DataType.BFLOAT16,
 ):
-    """Return torch vectors, one or a list, as `group_norm` takes them, and the mask."""
+    """Return a torch vector, or a list of them, in the form for `group_norm`, and the mask."""
 
     def placed(vector):
         return from_torch(vector.reshape(1, 1, -1, 32), dtype, device=device)
@@ -271,7 +279,7 @@ def embedding(
     Indices [b, 1, 1, s] give [b, s, n], as in ttnn.
 
     Raises:
-        TTKitError: an index beyond the end of the table.
+        TTKitError: an index is beyond the end of the table.
     """
     on, rank = Operands(input_tensor, weight, narrow=True), len(input_tensor.shard_shape)
     indices, table = on.arrays
@@ -312,16 +320,18 @@ def preprocess_model_parameters(
 ):
     """Return the parameters of a torch module as ttnn tensors by the module's own names.
 
-    Linear weights become [in, out] and biases [1, out], layer norms [1, n], all in tiles;
-    all others row-major in their own shape. Floats become bfloat16. A ModuleList gives a list,
-    a Sequential a dict with the numbers as keys, modules without parameters nothing. Inside
-    `ttnn.distribute(mapper)` all are cut by that mapper.
+    Weights of Linear become [in, out] and their biases [1, out]; vectors of LayerNorm become
+    [1, n]. All these are in tiles. All other parameters are row-major in their own shape. Floats
+    become bfloat16. A ModuleList becomes a list, a Sequential a dict with numbers as keys. A module
+    without parameters is left out, except in a ModuleList. Inside `ttnn.distribute(mapper)`, that
+    mapper cuts all tensors.
 
     Args:
         initialize_model: a function that makes the module.
-        custom_preprocessor: a function of a module and its name, such as "layers.0.dense"; the
-            tensors that it returns are those of the module; an empty dict asks for the rules above.
-        device: where the tensors go; without it they stay on the host.
+        custom_preprocessor: a function of a module and its name, such as "layers.0.dense". The
+            tensors that it returns become the module's parameters; if it returns an empty dict, the
+            rules above hold.
+        device: the mesh for the tensors; without it they stay on the host.
     """
     import torch
 

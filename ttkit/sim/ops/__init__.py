@@ -1,7 +1,7 @@
 """One record for each operation, and the one point that every call goes through.
 
-`OPERATIONS` has all that the kit knows of an operation: traces, the profiler, the roofline and the
-exercises read it. While a tape runs (`ttkit.sim.tape`), each outermost call is an event on it.
+`OPERATIONS` has these records: traces, the profiler, the roofline and the exercises read them.
+While a tape runs (`ttkit.sim.tape`), each outermost call is an event on that tape.
 """
 
 import functools
@@ -47,20 +47,20 @@ def no_flops(given, operands, results, shape) -> int:
 
 
 class Operation(NamedTuple):
-    """What an operation is.
+    """The record of an operation.
 
     Args:
-        name: ttnn's name, with the module that it is in, as "transformer.concatenate_heads".
-        call: the checked function.
-        takes: its parameters, and ttnn's.
+        name: ttnn's name, with the name of its module, such as "transformer.concatenate_heads".
+        call: the function with its checks.
+        takes: the parameters of the function, and those of ttnn's function.
         kind: "product" (matrix product), "compute" (all other arithmetic), "collective" (chips send
             each other values), "write" and "read" (values go from the host to chips, or back),
             "store" (the same values in another place, layout or type), "arrange" (elements of each
-            shard rearranged, or made by a rule).
-        flops: counts a call's floating-point operations on one chip.
-        moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as
-            much of the last operand as it writes; "shape", nothing where every element stays in its
-            place; "none".
+            shard are rearranged, or made by a rule).
+        flops: a function that counts a call's floating-point operations on one chip.
+        moves: what a call reads and writes in a chip's DRAM. "all": all operands and results.
+            "part": the results, and as much of the last operand. "shape": all, but nothing where
+            every element stays in its place. "none": nothing.
     """
 
     name: str
@@ -79,17 +79,18 @@ def operation(
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
-    It takes what ttnn's own takes (`ttkit.sim.signatures`); `memory_config` places the result.
+    A call takes the arguments of ttnn's function (`ttkit.sim.signatures`); `memory_config` places
+    the result.
 
     Args:
-        name: or several, separated by spaces, where ttnn has more names for the same; the function
-            is called by the first.
+        name: one name, or several with spaces between them where ttnn has several for the same
+            operation. The returned function has the first one.
     """
     count = flops or (each_result if kind in ("compute", "product") else no_flops)
 
     def enter(function: F) -> F:
         for each in reversed(name.split()):
-            # An inner function such as `call` makes several operations, so the name is set here.
+            # Many operations are inner functions that are all named `call`, so this sets the name.
             function.__name__ = function.__qualname__ = each.rpartition(".")[2]
             call, takes = _guarded(each, function, True, kind)
             vars(call)["python_fully_qualified_name"] = f"ttnn.{each}"
@@ -100,11 +101,11 @@ def operation(
 
 
 def checked(function: F, name: str = "", *, note: bool = False) -> F:
-    """Check the arguments of a function that is no operation.
+    """Check the arguments of a function that is not an operation.
 
     Args:
-        name: ttnn's, where the function has another one.
-        note: tapes see its calls.
+        name: ttnn's name, where the function has another name.
+        note: whether tapes record its calls.
     """
     return _guarded(name or function.__name__, function, note)[0]
 
@@ -131,13 +132,13 @@ UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeErro
 def _guarded(
     name: str, function: F, is_event: bool, kind: Kind | None = None
 ) -> tuple[F, Signature]:
-    """Return `function` behind checks of its arguments, and what it takes.
+    """Return `function` with checks of its arguments, and its signature.
 
-    NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
-    errors become the kit's own.
+    NumPy gives no warning where a card gives none, for example for a division by zero. Unexpected
+    errors become errors of the kit.
 
     Args:
-        kind: of an operation, whose arguments are those of ttnn's.
+        kind: the kind of an operation, which also takes ttnn's queues; None for other functions.
     """
     takes = Signature(function, name, *(QUEUES if kind else ()))
     compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
@@ -185,10 +186,10 @@ def _guarded(
 
 
 def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
-    """Place new results as the hint says, else as the first operand where they have its shape.
+    """Place new results as the hint says; without a hint, place them as the first operand.
 
-    A sharded configuration without a shard specification lets the chip choose the shards of a
-    computed result; it is only noted.
+    A sharded first operand counts only for results of its shape. With a sharded configuration but
+    no shard specification, a chip chooses the shards of a computed result; this is only noted.
     """
     for tensor in tape.tensors_in(result):
         if any(tensor is given for given in operands):
@@ -218,7 +219,7 @@ def _kind(value):
 
 # ---------------------------------------------------------------- operands and results
 def on_mesh(*tensors):
-    """Return the mesh of all operands; a host, freed or foreign operand is an error."""
+    """Return the mesh of all operands; fail if one is on the host, freed, or on another mesh."""
     mesh = tensors[0].mesh
     for number, tensor in enumerate(tensors):
         if tensor.mesh is None:
@@ -249,9 +250,9 @@ def result(
 
     Args:
         array: leading axes over the grid, then the shard's axes.
-        topology: that of `like` when left out.
-        owned: the array is fresh and may be overwritten by the rounding.
-        exact: the dtype can represent the values.
+        topology: the topology of `like` when left out.
+        owned: whether the array is new, so that the rounding may overwrite it.
+        exact: whether the dtype can represent the values, so that they need no rounding.
     """
     dtype = dtype or like.dtype
     if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
@@ -266,15 +267,15 @@ def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
     """Return a tensor of rearranged values of `like`; it is on the host if `like` is.
 
     Args:
-        how: layout and topology, as of `result`.
+        how: `layout` and `topology`, as `result` takes them.
     """
-    # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
+    # Elements of a block float share an exponent with their neighbours, so they are rounded again.
     exact = like.mesh is None or like.dtype not in rounding.BLOCK_FLOATS
     return result(like, array, owned=False, exact=exact, **how)
 
 
 def written(made: Tensor, output: Tensor) -> Tensor:
-    """Return `output` with the values and the topology of a result, as ttnn does."""
+    """Write the values and the topology of a result into `output`, as ttnn does; return it."""
     shape, there = made.shard_shape, output.grid
     if (output.mesh, there, output.shard_shape) != (made.mesh, made.grid, shape):
         refuse(
@@ -300,7 +301,7 @@ def in_place(function: Callable) -> Callable:
 
 
 def _all_written(made, output):
-    """Write each result into its output: the last ones, where there are more outputs."""
+    """Write each result into its output; of more outputs than results, the last ones are used."""
     outputs = output if isinstance(output, (list, tuple)) else [output]
     if not isinstance(made, Tensor):
         pairs = itertools.zip_longest(made, outputs[-len(made) :])
@@ -312,12 +313,12 @@ class Operands:
     """The tensors of a call, on one mesh.
 
     Args:
-        tensors: some may be None.
-        narrow: an array may have the bytes that `dtypes.narrowed` makes.
+        tensors: the operands; some may be None.
+        narrow: whether an array may stay in the form that `dtypes.narrowed` returns.
 
     Attributes:
-        arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
-        like: the operand on the fewest chips; the result lies on these.
+        arrays: the array of each tensor on the chips of `like`; None for a tensor that is None.
+        like: the operand on the fewest chips; the result lies on the same chips.
         lead: how many axes of the arrays run over the chips.
     """
 
@@ -341,12 +342,12 @@ class Operands:
         self.like, self.topology, self.lead = like, topology, like.grid.lead
 
     def broadcast(self) -> list[np.ndarray]:
-        """Return the arrays with axes of length 1, so that NumPy can broadcast the shards."""
+        """Return the arrays with added axes of length 1, so that NumPy can broadcast the shards."""
         shapes = [t.shard_shape for t in self.tensors]
         if shapes.count(shapes[0]) == len(shapes):
             return self.arrays
         for shape in shapes[1:]:
-            # NumPy refuses all else that does not broadcast.
+            # This checks the last two dimensions; NumPy refuses what else does not broadcast.
             one, other = (list((1, *sizes)[-2:]) for sizes in (shapes[0], shape))
             if one != other and 1 not in one + other:
                 rule = f"Invalid subtile broadcast type: the last two dimensions {one} and {other}"
@@ -362,10 +363,10 @@ class Operands:
         layout: Layout | None = None,
         rearranged: bool = False,
     ) -> Tensor:
-        """Return a tensor as the function `result` does, by default like the first operand.
+        """Return a tensor as the function `result` does, by default in the first operand's type.
 
         Args:
-            rearranged: the values are those of the first operand, and of its type.
+            rearranged: whether the values are the first operand's, only in another order.
         """
         first = self.tensors[0]
         return result(
@@ -380,7 +381,7 @@ class Operands:
 
 
 def values_of(*given) -> tuple[Operands, list]:
-    """Return the tensors among operands, and the arrays of all operands, numbers as they are."""
+    """Return the tensors among the operands, and all operands with an array for each tensor."""
     on = Operands(*(each for each in given if isinstance(each, Tensor)))
     arrays = iter(on.broadcast())
     return on, [next(arrays) if isinstance(each, Tensor) else each for each in given]
@@ -395,10 +396,10 @@ def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
 
 
 def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
-    """Return `dim` as a number from 0; a negative one counts from the end.
+    """Return `dim` as a number from 0; a negative `dim` counts from the end.
 
     Args:
-        more: how many dimensions more than `tensor` the result has, of which `dim` is one.
+        more: how many dimensions the result has more than `tensor`; `dim` is one of the result's.
     """
     rank = len(tensor.shard_shape) + more
     if not -rank <= dim < rank:
@@ -416,7 +417,7 @@ def shaped(array: np.ndarray, keep: int, *shape: int) -> np.ndarray:
 
 
 def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
-    """Return an array over chips whose shards have at least `rank` dimensions: ones in front."""
+    """Return an array over chips with sizes of 1 in front of its shards' shape, up to `rank`."""
     ones = (1,) * (lead + rank - array.ndim)
     return shaped(array, lead, *ones, *array.shape[lead:]) if ones else array
 
@@ -428,13 +429,16 @@ def in_whole_tiles(values: np.ndarray) -> np.ndarray:
 
 
 def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
-    """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
+    """Broadcast arrays so that their first `lead` axes, which run over chips, are equally long."""
     lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
     return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
 
 
 def looked_up(array: np.ndarray, lead: int, places: np.ndarray) -> np.ndarray:
-    """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
+    """Return the entries of `array` at `places` [*chips, ...] of the axis after the leading ones.
+
+    Each chip has its own places.
+    """
     array, places = spread((array, places), lead)
     if blocks.idle[0]:
         return absent(places.shape + array.shape[lead + 1 :], array.dtype)

@@ -1,4 +1,4 @@
-"""Operations on the elements of two tensors, or of a tensor and a number; and a few on three.
+"""Operations on each element of two tensors, or of a tensor and a number; and of three operands.
 
 A new operation of two operands is one row in `FUNCTIONS`, and in `WHOLE` where it takes whole
 numbers.
@@ -21,14 +21,15 @@ from ttkit.sim.tensor.tensor import Tensor
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]
 F = np.float32
-NONE: list = []  # This is ttnn's own default for activations, so nothing may write to it.
+# This is ttnn's default for activations. All calls share the list, so nothing may write to it.
+NONE: list = []
 
 
 # ---------------------------------------------------------------- the tables
 # NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
 NUMPY += " heaviside"
-# ttnn refuses floats in these.
+# ttnn refuses floats in these operations.
 ONLY_WHOLE = "gcd lcm bitwise_and bitwise_or bitwise_xor".split()
 FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.split(), *ONLY_WHOLE)}
 # Each function takes two arrays, or an array and a number.
@@ -53,20 +54,21 @@ TESTS = {
     "logical_xor": np.logical_xor,
 }
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
-# These take floats, and whole numbers of one type.
+# These take whole numbers, if both operands have one type. Those of `ONLY_WHOLE` take no floats.
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
 WHOLE |= {*ONLY_WHOLE, *TESTS}
 
-# The first operand of these may be a number.
+# In these operations the first operand may be a number.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
-# Beside the elementary ones and the tests, these have a form that replaces the first operand.
+# Besides the elementary operations and the tests, these also have a form that replaces the first
+# operand.
 ALSO = "bias_gelu ldexp logaddexp logaddexp2 rsub squared_difference"
 IN_PLACE = {*ELEMENTARY, *TESTS, *ALSO.split()}
 
 
 # ---------------------------------------------------------------- types
 def _check_types(name: str, *given: DataType) -> None:
-    """Check the element types of two operands; the result has the first."""
+    """Check the element types of two operands; the result gets the first operand's type."""
     whole = name in WHOLE and given[0] is given[1] not in FLOATS
     floats = name not in ONLY_WHOLE and {*given} <= {*FLOATS}
     if not (whole or floats):
@@ -87,7 +89,7 @@ def _binary(
     """Compute an operation of two operands.
 
     Args:
-        activations: of the first operand, the second, and the result.
+        activations: what to apply to the first operand, to the second, and to the result.
     """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on = Operands(a, b)
@@ -99,7 +101,8 @@ def _binary(
         on_mesh(like)
         given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
         _check_types(name, given, given)
-        number = np.asarray(scalar).astype(values.dtype)[()]  # Too large a number wraps.
+        # A whole number that is too large wraps around; the comparison below finds this.
+        number = np.asarray(scalar).astype(values.dtype)[()]
         if given not in FLOATS and number != scalar:
             rule = f"ttnn.{name} with a DataType::{given.name} tensor cannot represent the scalar"
             refuse(f"{rule} {scalar}", "ttnn.typecast the tensor to a float type")
@@ -146,7 +149,7 @@ for _name, _function in FUNCTIONS.items():
 def clamp(
     input_tensor: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
 ) -> Tensor:
-    """Return each element, or the limit that it is beyond; a limit may be left out.
+    """Return each element, or a limit where the element is beyond it; one limit may be left out.
 
     Args:
         min, max: numbers, or tensors of the same type.
@@ -175,10 +178,11 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
 def _chosen(condition: Array, yes, no, lead: int) -> Array:
     """Return `yes` where the condition holds, else `no`.
 
-    Where a chip has one condition, copy whole shards: choosing by element takes five times as long.
+    Where each chip has a single condition, whole shards are copied: choosing element by element
+    takes five times as long.
 
     Args:
-        lead: how many axes are the mesh's.
+        lead: how many axes, the first ones, run over the chips.
     """
     chips = condition.shape[:lead]
     one_each = condition.size == math.prod(chips)
@@ -190,7 +194,7 @@ def _chosen(condition: Array, yes, no, lead: int) -> Array:
     return values
 
 
-# Each function takes three operands, tensors or numbers; two have the keyword `value`.
+# Each function takes three arrays or numbers; two of the functions have the keyword `value`.
 THREE: dict[str, Callable[..., Array]] = {
     "addcmul": lambda a, b, c, value=1: a + value * b * c,
     "addcdiv": lambda a, b, c, value=1: a + value * b / c,

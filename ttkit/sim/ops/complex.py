@@ -1,4 +1,4 @@
-"""Complex numbers: a pair of tensors, and the operations on it, each a row of `FUNCTIONS`."""
+"""Complex numbers as pairs of tensors. Each operation on them is a row of `FUNCTIONS`."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,8 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import Operands, operation, spread
 from ttkit.sim.tensor.tensor import Tensor
 
-# Each function takes an array of complex numbers; `polar` takes radii + i angles.
+# Each function takes an array of complex numbers. For `polar` the real part is the radius, and the
+# imaginary part is the angle.
 FUNCTIONS = {name: getattr(np, name) for name in "angle conj imag real".split()} | {
     "is_imag": lambda z: z.real == 0,
     "is_real": np.isreal,

@@ -1,4 +1,4 @@
-"""Tensors made of a rule: one value everywhere, or random ones; and elements dropped at random."""
+"""Make tensors by a rule: one value everywhere, whole numbers in order, random values; dropout."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def _filled(
     layout: Layout | None = None,
     device: MeshDevice | None = None,
 ) -> Tensor:
-    """Return one value everywhere, the same on every device."""
+    """Return a tensor with one value everywhere, the same on every device."""
     grid, topology = SINGLE, LONE
     if device is not None:
         device.check_open()
@@ -45,7 +45,7 @@ def _filled_like(
     layout: Layout | None = None,
     device: MeshDevice | None = None,
 ) -> Tensor:
-    """Return one value in the shape, type and place of `tensor`."""
+    """Return a tensor with one value everywhere, in the shape, type and place of `tensor`."""
     if tensor.mesh is not None:
         on_mesh(tensor)
     dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
@@ -55,7 +55,7 @@ def _filled_like(
 
 
 def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tensor:
-    """Return one value everywhere at a place; large whole numbers do not go through float32."""
+    """Return a tensor with one value everywhere; whole numbers are not converted to float32."""
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
     made, (grid, _, mesh) = new_tensor(None, dtype, layout, *place, shape=shape), place
@@ -66,13 +66,13 @@ def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tenso
     given = np.asarray(value).astype(np.float32 if dtype in dtypes.FLOATS else np.int64)
     one = dtypes.convert(given, dtype)
     zero = one.tobytes() == bytes(one.nbytes)  # This is False for -0.0, whose sign bit is set.
-    # Zeros take host memory when they are touched.
+    # The pages of `np.zeros` take host memory only when they are first used.
     made.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
     return made
 
 
 def _register(name: str, value: float, what: str, moves="all") -> None:
-    """Enter an operation that takes a shape, and one that takes a tensor like it."""
+    """Enter two operations: one takes a shape, the other (`_like`) takes a tensor of that shape."""
 
     make, like = (partial(function, fill_value=value) for function in (_filled, _filled_like))
     make.__doc__ = f"Return {what}, the same on every device."
@@ -97,10 +97,10 @@ def allocate_tensor_on_device(
     mesh_device: MeshDevice,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """Return a tensor on every chip; its values are zeros here, and anything on a card.
+    """Return a tensor on every chip; its values are zeros here, and arbitrary on a card.
 
     Args:
-        shape: or a tensor's `spec`, and then the mesh.
+        shape: the shape of a shard; or a tensor's `spec`, which gives type, layout and memory, too.
     """
     if isinstance(shape, TensorSpec):
         shape, dtype, layout, memory_config = shape
@@ -121,7 +121,7 @@ def arange(
     device: MeshDevice | None = None,
     layout: Layout = Layout.ROW_MAJOR,
 ) -> Tensor:
-    """Return the whole numbers from `start` up to `end`, in steps; one argument counts from 0.
+    """Return whole numbers from `start` to before `end`, in steps; a single argument is `end`.
 
     Example:
         >>> arange(3).to_list()
@@ -146,9 +146,9 @@ def rand(
     seed: int = 0,
     mesh_mapper=None,
 ) -> Tensor:
-    """Return uniform random numbers from `low` to `high`; seed 0 draws anew.
+    """Return uniform random numbers from `low` to `high`; with seed 0 each call draws new numbers.
 
-    They are the same on every device unless a mapper shards them.
+    The numbers are the same on every device unless a mapper shards them.
     """
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
     values = generator.uniform(low, high, tuple(shape)).astype(np.float32)
@@ -166,12 +166,12 @@ def dropout(
     *,
     use_per_device_seed: bool = True,
 ) -> Tensor:
-    """Return zeros with the given probability, the other elements times `scale`.
+    """Set each element to zero with the given probability, and multiply the others by `scale`.
 
-    One seed always drops the same places.
+    The same seed always drops the same places.
 
     Args:
-        use_per_device_seed: each chip drops other places; without it all chips drop the same.
+        use_per_device_seed: whether each chip drops different places; if not, all drop the same.
     """
     on_mesh(input_tensor)
     if not input_tensor.mesh.has_values:

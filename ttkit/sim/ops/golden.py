@@ -1,4 +1,4 @@
-"""What torch computes where ttnn has an operation: the references that tests compare with."""
+"""Reference functions in torch for operations of ttnn; tests compare with them."""
 
 from typing import Any
 
@@ -47,11 +47,11 @@ KNOWN = {
 def get_golden_function(operation: Any) -> Any:
     """Return a function of torch tensors that computes what an operation of ttnn does.
 
-    It is torch's own where torch has one of that name and meaning. Of an operation in place it
-    returns the result.
+    The function is torch's own where torch has one of that name and meaning. For an operation in
+    place, the function returns the result.
 
     Raises:
-        TTKitError: there is none here.
+        TTKitError: the kit has no reference for this operation.
 
     Example:
         >>> from ttkit import ttnn
@@ -71,7 +71,7 @@ def get_golden_function(operation: Any) -> Any:
 
 
 def get_golden_function_for_activation(activation: Any) -> Any:
-    """Return a function of torch tensors for what fuses into another operation; None for None.
+    """Return a function of torch tensors for a fused activation; None for None.
 
     Args:
         activation: a name, a `UnaryOpType`, or a `UnaryWithParam`.

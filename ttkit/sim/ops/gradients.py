@@ -1,6 +1,6 @@
 """Gradients of operations on each element: `NAME_bw` for each NAME in `FORWARD`, by differences.
 
-A new gradient is a word of `NAMES`; those that training uses are exact, by `EXACT`.
+A new gradient is one word in `NAMES`. `EXACT` has exact derivatives for those that training uses.
 """
 
 import math
@@ -25,8 +25,8 @@ from ttkit.sim.tensor import GeluVariant
 from ttkit.sim.tensor.tensor import Tensor
 
 STEP = 2.0**-23
-# Each word names a gradient; after `=` stands its operation's name where that is another one. As in
-# ttnn, rpow_bw is of input ** exponent, although rpow is exponent ** input.
+# Each word is the name of a gradient; `=` adds the name of the operation where the names differ.
+# As in ttnn, rpow_bw is the gradient of input ** exponent, although rpow is exponent ** input.
 NAMES = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad elu erf erfc exp exp2 expm1
 floor frac gelu hardshrink hardsigmoid hardswish log log10 log1p log2 log_sigmoid neg rad2deg
 reciprocal relu relu6 round rsqrt sigmoid silu sin sinh softplus softshrink softsign sqrt square tan
@@ -41,19 +41,20 @@ FORWARD = {
 FORWARD |= dict.fromkeys("fill fill_zero sign".split(), np.zeros_like)
 FORWARD["assign"] = lambda *copied: sum(copied)
 FORWARD["where"] = lambda condition, yes, no: np.where(condition != 0, yes, no)
-# For these a central difference over any distance is the slope; one of the operand's size, at least
-# 1, loses no digits.
+# For these a central difference over any distance is the exact slope. A distance as large as the
+# operand, and at least 1, loses no digits.
 QUADRATIC = {
     *"add addalpha addcmul assign lerp mul rsub squared_difference sub subalpha where".split()
 }
-# These take the mean of the slopes on both sides: abs at 0, max and min where the operands are
-# equal, and the quadratic ones everywhere, since over such a distance their two slopes differ.
+# These take the mean of the slopes on both sides. This matters for abs at 0, for max and min where
+# the operands are equal, and for the quadratic ones everywhere: over so large a distance their two
+# slopes differ.
 CENTRAL = QUADRATIC | {"abs", "max", "min"}
 
 
 # ---------------------------------------------------------------- exact derivatives
 def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -> Array:
-    """By the error function, or by tanh where the variant is not accurate."""
+    """Return the derivative of GELU, by the error function, or by tanh for other variants."""
     if variant is not GeluVariant.Accurate:
         return blocks.elementwise(_gelu_tanh_derivative, x)
     density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
@@ -61,7 +62,10 @@ def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -
 
 
 def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
-    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    """Write (1 + t)(1 + x (1 - t) u') / 2 into `out`; `t` is scratch.
+
+    Here t = tanh(u) and u = sqrt(2 / pi) (x + 0.044715 x^3).
+    """
     np.multiply(x, x, out=out)
     np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
     t += SQRT_2_OVER_PI
@@ -89,9 +93,10 @@ EXACT = {"gelu": _gelu_derivative, "relu": lambda x: (x > 0).astype(F), "silu": 
 def slope(name: str, operands: list, which: int, **how):
     """Return the derivative of an operation by one of its operands, which are arrays or numbers.
 
-    Where `EXACT` has none it is a central difference in float64, whose error float32 hardly shows.
-    At an edge or a jump, such as that of relu6 or floor, the flatter side counts, as in torch.
-    Where the slope is infinite, as that of sqrt at 0, it is a large number or NaN.
+    Where `EXACT` has no derivative, the result is a central difference in float64, whose error is
+    hardly visible in float32. At an edge or a jump, for example of relu6 or floor, the slope of the
+    flatter side is the result, as in torch. Where the slope is infinite, for example that of sqrt
+    at 0, the result is a large number or NaN.
     """
     if blocks.idle[0]:
         return operands[which]

@@ -1,4 +1,4 @@
-"""Matrix products; mesh axes are folded into rows where all chips have the same right operand."""
+"""Matrix products. Where all chips have the same right operand, one matmul has all their rows."""
 
 import math
 from functools import partial
@@ -18,7 +18,7 @@ PARTS = 8  # A big matmul has this many parts; a thread takes the next one when 
 # One thread takes about 0.3 ms for this many multiply-adds, summed over the matmuls of a call.
 THREADS_PAY_FROM = 1 << 24
 # These are multiply-adds of one matmul. From the first number on, a loop of 2-D matmuls is faster
-# than a stacked one; up to the second, OpenBLAS takes one thread, with a margin.
+# than one stacked matmul. Below the second number, which has a margin, OpenBLAS uses one thread.
 LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 
@@ -27,7 +27,7 @@ def product(a, b, lead: int) -> np.ndarray:
     """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
 
     Args:
-        b: float32, or the bytes that `dtypes.narrowed` makes.
+        b: float32 values, or the bytes that `dtypes.narrowed` returns.
 
     Example:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
@@ -39,7 +39,7 @@ def product(a, b, lead: int) -> np.ndarray:
     whole = (*batch, a.shape[-2], b.shape[-1])
     if blocks.idle[0]:
         return blocks.empty(whole)
-    # The rows of all batches that share a matrix of `b` make one matmul.
+    # All batches that share a matrix of `b` are joined: their rows are multiplied in one matmul.
     keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
     a = shaped(a, keep, math.prod(a.shape[keep:-1]), a.shape[-1])
     b = shaped(b, keep, *b.shape[-2:])
@@ -75,7 +75,7 @@ def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[pa
 
 
 def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
-    """Refuse layouts, types and shapes that do not fit."""
+    """Refuse row-major operands, and shapes that do not fit together."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
         refuse("Inputs to matmul must be tilized", cure)
@@ -104,11 +104,12 @@ def _linear(
     `all_reduce` adds.
 
     Args:
-        bias: of `linear`, [n] or [1, n], to add; or the first row of a tile, [32, n] or [16, n].
-        activation: such as "gelu", of the sum; else that of the `program_config`.
+        bias: for `linear`, a vector [n] or [1, n] to add; of a whole tile, [32, n] or [16, n], only
+            the first row is added.
+        activation: the activation of the sum, such as "gelu"; by default that of `program_config`.
 
     Raises:
-        TTKitError: shapes that do not fit, row-major operands, host tensors.
+        TTKitError: the shapes do not fit together, or an operand is row-major or on the host.
     """
     a, b = input_tensor_a, input_tensor_b
     if a.mesh is None or b.mesh is None:
@@ -116,7 +117,7 @@ def _linear(
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
     on = Operands(a, b, bias, narrow=True)
     x, y, added = on.arrays
-    # One dimension is a row on the left and a column on the right.
+    # An operand of one dimension is a row on the left, and a column on the right.
     lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
     x, y = with_rank(widened(x), lead, 2), y[..., None] if column else y
     if transpose_a:
@@ -144,7 +145,7 @@ def _linear(
 
 
 def product_flops(given, operands, results, shape) -> int:
-    """Count 2 m n k for each matmul of a batch; a fused bias or activation is not counted."""
+    """Count 2 m n k flops for each matmul of a batch; fused biases and activations do not count."""
     a = shape(given.get("mat1_tensor", given.get("input_tensor_a")))
     k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
     return 2 * math.prod(shape(results[0])) * k
@@ -171,7 +172,7 @@ def addmm(
         mat1_tensor, mat2_tensor: [m, k] and [k, n].
 
     Raises:
-        TTKitError: shapes that do not fit.
+        TTKitError: the shapes do not fit together.
     """
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)

@@ -1,4 +1,4 @@
-"""Tensors moved between host and mesh, in another layout, type or memory, device by device."""
+"""Move tensors between host and mesh, change layout, type or memory, handle single shards."""
 
 import math
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def to_device(
 
 
 def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopology]:
-    """Return where a host tensor's values go on a mesh; no memory of the chips is taken."""
+    """Return a host tensor's array, grid and topology on a mesh, without memory on the chips."""
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
         return everywhere.place(tensor._array.reshape(tensor.shard_shape))
@@ -66,7 +66,7 @@ def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopolo
 
 @operation("from_device", "read")
 def from_device(tensor: Tensor) -> Tensor:
-    """Return the tensor on the host, its shards kept apart."""
+    """Return the tensor on the host; its shards stay separate."""
     if tensor.mesh is None:
         return tensor
     on_mesh(tensor)
@@ -144,11 +144,11 @@ def tilize(
     dtype: DataType | None = None,
     output_dtype: DataType | None = None,
 ) -> Tensor:
-    """Return a row-major tensor in tiles; each form takes what ttnn's takes.
+    """Return a row-major tensor in tiles; each of the three names takes ttnn's parameters.
 
     Args:
-        output_tensor_shape, pad_value: accepted; padding has no values here.
-        output_dtype: the name of `dtype` with zero padding.
+        output_tensor_shape, pad_value: accepted without effect, because padding has no values here.
+        output_dtype: the name that tilize_with_zero_padding has for `dtype`.
     """
     return to_layout(input_tensor, Layout.TILE, dtype or output_dtype)
 
@@ -161,9 +161,9 @@ def untilize(input_tensor: Tensor) -> Tensor:
 
 @operation("untilize_with_unpadding", "store", moves="part")
 def untilize_with_unpadding(input_tensor: Tensor, output_tensor_end) -> Tensor:
-    """Return the corner up to `output_tensor_end`, which is included, row by row.
+    """Return the corner up to and including `output_tensor_end`, in row-major layout.
 
-    Padding that it takes in is zero.
+    Padding inside the corner is zero.
     """
     rows = untilize(input_tensor)
     kept: Any = (..., *(slice(end + 1) for end in output_tensor_end))
@@ -178,7 +178,7 @@ def copied(
     """Return a copy in a buffer of its own, in another type where one is given.
 
     Args:
-        input_b: gets the values and is returned instead.
+        input_b: a tensor that gets the values and is returned.
     """
     made = _stored(input_tensor, dtype)
     return made if input_b is None else written(made, input_b)
@@ -188,7 +188,7 @@ def copied(
 def to_memory_config(
     tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
 ) -> Tensor:
-    """Return the tensor with another memory configuration, or itself if it has it already."""
+    """Return the tensor in a memory configuration; a tensor that has it is returned unchanged."""
     if memory_config == tensor.plain_memory_config:
         return tensor
     return _stored(tensor, dtype, memory_config)
@@ -196,7 +196,7 @@ def to_memory_config(
 
 @operation("reallocate move", "store")
 def reallocate(tensor: Tensor) -> Tensor:
-    """Return the same values in a buffer of its own, and free the old one."""
+    """Return the same values in a new buffer, and free the old buffer."""
     made = _stored(tensor)
     tensor.deallocate()
     return made
@@ -213,13 +213,13 @@ def interleaved_to_sharded(
     *,
     sharded_memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """Return an interleaved tensor with one shard to each core.
+    """Return an interleaved tensor with one shard on each core.
 
-    Either `(tensor, grid, shard_shape, shard_scheme, shard_orientation, output_dtype)`, or
-    `(tensor, sharded_memory_config, output_dtype)`.
+    The arguments are `(tensor, grid, shard_shape, shard_scheme, shard_orientation, output_dtype)`,
+    or `(tensor, sharded_memory_config, output_dtype)`.
 
     Args:
-        grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
+        grid: a `CoreRangeSet`; or the size of a grid, whose first cores are used.
     """
     config = sharded_memory_config
     if config is None:
@@ -237,15 +237,15 @@ def sharded_to_interleaved(
     memory_config: MemoryConfig | None = None,
     output_dtype: DataType | None = None,
 ) -> Tensor:
-    """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
+    """Return a sharded tensor interleaved over all banks, by default over those of DRAM."""
     if not input_tensor.is_sharded():
-        # As in ttnn, an interleaved input comes back whatever else is asked for.
+        # As in ttnn, an interleaved input is returned unchanged, whatever the other arguments are.
         return input_tensor
     return _stored(input_tensor, output_dtype, memory_config or DRAM_MEMORY_CONFIG)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
-    """Return the rows, of all leading dimensions, that one of several slices has."""
+    """Return the rows of one slice; rows are counted over all leading dimensions."""
     rows, rest = divmod(plane(tensor.padded)[0], num_slices)
     if rest:
         refuse(f"num_slices must divide the rows: {num_slices}")
@@ -264,7 +264,7 @@ def interleaved_to_sharded_partial(
     *,
     output_dtype: DataType | None = None,
 ) -> Tensor:
-    """Return one of several slices of the rows, [1, 1, rows, columns], one shard to each core."""
+    """Return one of several slices of the rows, [1, 1, rows, columns]; each core has one shard."""
     rows = _rows(input_tensor, num_slices, slice_index)
     part = reshape(input_tensor, [1, 1, *plane(input_tensor.padded)])[:, :, rows]
     return interleaved_to_sharded(
@@ -287,11 +287,11 @@ def sharded_to_interleaved_partial(
 # ---------------------------------------------------------------- device by device
 @checked
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
-    """Return the shards as tensors of one device each, in row-major order, in the tensor's memory.
+    """Return each device's shard as a tensor, in row-major order.
 
-    Where ranks share the mesh, a host tensor's shards are gathered from all of them, so each must
-    call; shards on devices stay where they are: those of other ranks have a shape here, but no
-    values.
+    Shards on devices share the memory of the tensor. Where ranks share the mesh, a host tensor's
+    shards are gathered from all ranks, so every rank must call. Shards on devices are not sent: a
+    shard of another rank has a shape here, but no values.
     """
     kind = tensor.dtype, tensor.layout
     if tensor.mesh is None:
@@ -336,7 +336,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
         refuse(rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
-    # On devices, ttnn labels the shards as a row, wherever they are.
+    # For shards on devices, ttnn's topology names one row of chips, wherever the shards are.
     places = grid.covers if mesh is None else [(0, i) for i in range(len(tensors))]
     topology = TensorTopology(MeshShape([len(places)]), [PlacementShard(0)], places)
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
@@ -377,5 +377,5 @@ Tensor.to, Tensor.cpu = _to, from_device
 
 @operation("dram_prefetcher", "arrange", moves="none")
 def dram_prefetcher(tensors: list[Tensor], num_layers, global_cb=None) -> Tensor:
-    """Return the last tensor, that of the addresses: here a matmul reads its weights itself."""
+    """Return the last tensor, which has the addresses: here a matmul reads its weights itself."""
     return tensors[-1]

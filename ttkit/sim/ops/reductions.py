@@ -1,6 +1,6 @@
-"""Operations that fold dimensions of each chip's shard: sums, extremes, statistics, places.
+"""Operations that reduce dimensions of each chip's shard: sums, extremes, statistics, indices.
 
-A new reduction of the same arguments is one row in `REDUCTIONS`.
+A new reduction with the same arguments is one row in `REDUCTIONS`.
 """
 
 import math
@@ -45,7 +45,7 @@ def _mean(x: Array, axes: Axes) -> Array:
 
 
 def _variance(x: Array, axes: Axes) -> Array:
-    """The sum of squares over n - 1; NaN without a warning where n is 1."""
+    """Return the sum of squared deviations divided by n - 1; it is NaN where n is 1."""
     n = F(math.prod(x.shape[a] for a in axes))
     centred = x - x.sum(axes, keepdims=True) / n
     return (centred * centred).sum(axes, keepdims=True) / (n - F(1))
@@ -58,7 +58,9 @@ REDUCTIONS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
     "max": (partial(np.maximum.reduce, keepdims=True), 1),
     "min": (partial(np.minimum.reduce, keepdims=True), 1),
     "prod": (partial(np.multiply.reduce, keepdims=True), 1),
-    "var": (_variance, 4),  # An element is added to the mean, subtracted, squared and added.
+    # Four flops: each element is added for the mean, the mean is subtracted, the difference is
+    # squared, and the square is added.
+    "var": (_variance, 4),
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), 4),
 }
 
@@ -113,7 +115,7 @@ def _enter_running(name: str, function: np.ufunc) -> None:
     def call(
         input: Tensor, dim: int, *, dtype: DataType | None = None, reverse_order: bool = False
     ) -> Tensor:
-        """Return running sums (or products) along `dim` of each shard, first cast to `dtype`."""
+        """Cast each shard to `dtype`, and return its running sums (or products) along `dim`."""
         array, lead = shards(input)
         axis, array = lead + axis_of(input, dim), convert(array, dtype or input.dtype)
         array = np.flip(array, axis) if reverse_order else array
@@ -130,7 +132,7 @@ _enter_running("cumprod", np.multiply)
 # ---------------------------------------------------------------- where the largest are
 @operation("argmax", flops=each_element(1))
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Return where the largest element is along `dim` of each shard: uint32, row-major."""
+    """Return the index of the largest element along `dim` of each shard, as uint32, row-major."""
     array, lead = shards(input_tensor)
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim), keepdims=keepdim)
@@ -160,9 +162,10 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
 # ---------------------------------------------------------------- sums of other forms
 @operation("experimental.fast_reduce_nc", flops=each_element(1))
 def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
-    """Return the sum over `dims` of all but the last two, each kept as 1; whole tiles, as in ttnn.
+    """Return the sum over `dims`, which must not be the last two; each of `dims` keeps size 1.
 
-    Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
+    As in ttnn, the result has whole tiles. Example: the sum over dim 0 of [chips, 1, s, n] adds up
+    the shards that `all_gather` joined along that dimension.
     """
     on = Operands(input)
     values = _sum(on.arrays[0], tuple(on.lead + axis for axis in axes_of(input, dims)))
@@ -171,7 +174,10 @@ def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
 
 @operation("experimental.deepseek_moe_fast_reduce_nc", flops=each_element(1))
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
-    """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
+    """Return the sum over `dim`, which keeps size 1; cut it into parts along the last dimension.
+
+    Each part has the size `split_size`.
+    """
     return split(fast_reduce_nc(input_tensor, dims=[dim]), split_size, -1)
 
 
@@ -180,7 +186,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the element of `input` at each index along `dim`, as torch does.
 
     Args:
-        index: whole numbers, of the rank of `input`, and no longer than it in other dimensions.
+        index: whole numbers; it has as many dimensions as `input`, and only `dim` may be longer.
     """
     on, axis = Operands(input, index), _checked_axis(input, dim, index)
     x, places = spread(on.arrays, on.lead)
@@ -194,7 +200,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return `input` plus each element of `src` at its index along `dim`, as torch does.
 
     Args:
-        index: whole numbers, of the rank of `input`, and no longer than it in other dimensions.
+        index: whole numbers; it has as many dimensions as `input`, and only `dim` may be longer.
         src: at least as long as `index` in each dimension.
     """
     on, axis = Operands(input, index, src), _checked_axis(input, dim, index)
@@ -214,8 +220,8 @@ def embedding_bw(
     """Return the gradient of the table of `embedding`, [1, 1, vocabulary, n], in tiles.
 
     Args:
-        input_tensor: the indices [b, s], s in whole tiles.
-        weight_tensor: the table; only its shape counts.
+        input_tensor: the indices [b, s]; s is a multiple of 32.
+        weight_tensor: the table; only its shape is used.
         output_gradient_tensor: [1, 1, b * s, n], bfloat16 or bfloat8_b.
     """
     on = Operands(output_gradient_tensor, input_tensor)
@@ -228,7 +234,7 @@ def embedding_bw(
 
 
 def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
-    """Add each value at its place along an axis, in the array itself, and return it."""
+    """Add each value to `into`, at its place along an axis; return `into`, which is changed."""
     if blocks.idle[0]:
         return into
     first, last, most = places.min(initial=0), places.max(initial=0), into.shape[axis]
@@ -243,7 +249,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
 
 
 def _checked_axis(input: Tensor, dim: int, index: Tensor) -> int:
-    """Return the axis of `dim`; refuse an index that is longer than `input`."""
+    """Return the axis of `dim`; refuse an index that is longer than `input` in another axis."""
     axis = axis_of(input, dim)
     sizes = list(zip(index.shard_shape, input.shard_shape, strict=True))
     long = [d for d, (n, ours) in enumerate(sizes) if n > ours and d != axis]

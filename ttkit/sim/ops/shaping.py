@@ -27,7 +27,7 @@ from ttkit.sim.tensor.tensor import Tensor, check_room
 
 
 def axes_of(tensor: Tensor, dims) -> list[int]:
-    """Return `dims`, which are one, several, or None for all, as numbers from 0."""
+    """Return `dims` (one dimension, several, or None for all) as numbers from 0."""
     if dims is None or dims == []:
         return list(range(len(tensor.shard_shape)))
     several = dims if isinstance(dims, (list, tuple)) else [dims]
@@ -49,10 +49,11 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
     Args:
-        padded_shape: the shape of all stored elements with tile padding; `shape` is its corner.
+        padded_shape: the shape of all stored elements with tile padding; the result is the corner
+            of size `shape`.
 
     Raises:
-        TTKitError: another number of elements.
+        TTKitError: `shape` has another number of elements.
     """
     array, lead = shards(input_tensor, host=True)
     wanted = integers(shape, None, -1)
@@ -77,7 +78,7 @@ operation("reshape", "arrange", moves="shape")(reshape)
 
 @operation("view", "arrange", moves="shape")
 def view(input_tensor: Tensor, shape) -> Tensor:
-    """Return the elements in another shape that leaves all of them where they are.
+    """Return the elements in another shape, which must leave every element at its place in memory.
 
     Raises:
         TTKitError: rows would change length, or move within the tiles of a tiled tensor.
@@ -101,7 +102,10 @@ def keeps_rows(before, after) -> bool:
 
 @operation("permute", "arrange")
 def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
-    """Return the dimensions in the order of `dims`; the topology names the old ones, as in ttnn."""
+    """Return the tensor with its dimensions in the order of `dims`.
+
+    As in ttnn, the topology still names the dimensions of the input.
+    """
     array, lead = shards(input_tensor)
     order = [axis_of(input_tensor, d) for d in dims]
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
@@ -109,11 +113,12 @@ def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
 
 @operation("transpose", "arrange")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
-    """Swap two dimensions; the topology names the old ones, as in ttnn."""
+    """Swap two dimensions; as in ttnn, the topology still names the dimensions of the input."""
     array, lead = shards(input_tensor)
     first, second = axis_of(input_tensor, dim1), axis_of(input_tensor, dim2)
     swapped = array.swapaxes(lead + first, lead + second)
-    # BLAS multiplies small matrices at half its speed where the right one lies transposed.
+    # BLAS multiplies small matrices at half its speed if the right one is stored transposed, so a
+    # swap of the last two dimensions is copied.
     inner = {first, second} == {array.ndim - lead - 2, array.ndim - lead - 1}
     return moved(input_tensor, swapped.copy() if inner else swapped)
 
@@ -150,7 +155,7 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
 
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Remove dimensions of size 1: all, or those named (others are left as they are)."""
+    """Remove dimensions of size 1: all of them, or those in `dim`. Longer ones stay."""
     axes, shape = axes_of(input_tensor, dim), input_tensor.shard_shape
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
@@ -196,10 +201,10 @@ _register("triu", np.triu, "above")
 # ---------------------------------------------------------------- join and cut
 @operation("concat", "arrange")
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Join tensors along `dim`, on each chip its own shards.
+    """Join tensors along `dim`; each chip joins its own shards.
 
     Raises:
-        TTKitError: other dimensions differ, or dtypes do.
+        TTKitError: the tensors differ in another dimension or in dtype.
     """
     on, first = Operands(*tensors), tensors[0]
     axis = axis_of(first, dim)
@@ -226,7 +231,7 @@ def slice_(
     ends: Sequence[int],
     steps: Sequence[int] | None = None,
 ) -> Tensor:
-    """Return elements from `starts` up to `ends` in each dimension of the shard, in `steps`.
+    """Return elements from `starts` to before `ends` in each dimension of the shard, in `steps`.
 
     Raises:
         TTKitError: a range leaves the shape or runs backwards.
@@ -293,7 +298,7 @@ def split(input_tensor: Tensor, split_size, dim: int = 0) -> list[Tensor]:
 
 @operation("chunk", "arrange")
 def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
-    """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
+    """Cut the shard along `dim` into at most `chunks` parts; the last part may be smaller."""
     axis = axis_of(input_tensor, dim)
     return split(input_tensor, -(-input_tensor.shard_shape[axis] // chunks), axis)
 

@@ -1,8 +1,8 @@
-"""Operations on each element of one tensor: most are a row of a table.
+"""Operations on each element of one tensor; most of them are a row of a table.
 
-A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it takes whole numbers.
-One whose keywords all have defaults is a row of `WITH_KEYWORDS`; one with a needed parameter is a
-function of its own, with `@operation`.
+A new operation of one operand is one row in `UNARY`, and a name in `WHOLE` if it takes whole
+numbers. An operation whose keywords all have defaults is a row of `WITH_KEYWORDS`. An operation
+with a required parameter is a function of its own, with `@operation`.
 """
 
 import math
@@ -38,8 +38,8 @@ def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
     out *= F(0.5)
 
 
-# This polynomial errs by less than 1.5e-7 (Abramowitz and Stegun, Handbook of Mathematical
-# Functions, 7.1.26).
+# The error of the approximation with these numbers is below 1.5e-7 (Abramowitz and Stegun, Handbook
+# of Mathematical Functions, 7.1.26).
 ERF_P = F(0.3275911)
 ERF_A = [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
 
@@ -78,7 +78,8 @@ def _sigmoid(x: Array, out: Array, t: Array) -> None:
 
 def _silu(x: Array, out: Array, t: Array) -> None:
     _sigmoid(x, out, t)
-    # `fmin` ignores NaN, so a NaN elsewhere cannot hide an infinity.
+    # Where x is -inf, 0 replaces it, because 0 * -inf would be NaN. `fmin` ignores NaN, so a NaN
+    # elsewhere cannot hide a -inf.
     lowest = np.fmin.reduce(x, axis=None, initial=0)
     out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
 
@@ -111,13 +112,13 @@ def _gelu(
     fast_and_approximate_mode: bool = False,
     variant: GeluVariant = GeluVariant.Accurate,
 ) -> Array:
-    """x * Phi(x): by the error function, or by tanh in the fast mode."""
+    """Return x * Phi(x), by the error function, or by tanh in the fast mode."""
     by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
     return gelu_tanh(x) if by_tanh else gelu_erf(x)
 
 
 def truth(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return the test as 1 where it is true and 0 where it is false, in the operands' type."""
+    """Return a function that gives 1 where a test is true, else 0, in the first operand's type."""
     return lambda *given: function(*given).astype(given[0].dtype)
 
 
@@ -126,11 +127,11 @@ def _with_zero(test: Callable[[Array, float], Array]) -> Function:
 
 
 # ---------------------------------------------------------------- the table
-# NumPy has these under the same names. Those of IN_BLOCKS are faster in blocks that
-# stay in the cache.
+# NumPy has these functions under the same names. The functions of IN_BLOCKS are faster in blocks
+# that stay in the cache.
 NUMPY = "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
 NUMPY += " cbrt rad2deg deg2rad"
-INVERSE = "sin cos tan sinh cosh tanh"  # NumPy calls the inverse of sin arcsin, ttnn asin.
+INVERSE = "sin cos tan sinh cosh tanh"  # For sin, NumPy's inverse is `arcsin`, ttnn's is `asin`.
 IN_BLOCKS = "exp log sqrt sin cos tanh"
 UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
 UNARY |= {f"a{name}": getattr(np, f"arc{name}") for name in INVERSE.split()}
@@ -154,14 +155,14 @@ UNARY |= {
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
-    # Each pair (a, b) of neighbours, a number a + ib, times i.
+    # Each pair (a, b) of neighbours is a complex number a + ib, which is multiplied by i.
     "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
 OF_NUMPY = "isnan isinf isfinite isposinf isneginf signbit logical_not"
 PREDICATES: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
 COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 WITH_ZERO = {f"{name}z": _with_zero(test) for name, test in COMPARISONS.items()}
-# A call of these may have keywords, such as the digits to round to.
+# A call of these functions may have keywords, such as the number of decimals to round to.
 WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
     "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, F(alpha) * np.expm1(x)),
     "gelu": _gelu,
@@ -171,7 +172,7 @@ WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
     "softshrink": lambda x, *, lambd=0.5: x - np.clip(x, -lambd, lambd),
 }
 UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in (PREDICATES | WITH_ZERO).items()}
-# Operations take floats only, except these.
+# These operations also take whole numbers; all others take floats only.
 WHOLE = {*"abs identity logical_not neg relu relu6 square".split(), *WITH_ZERO}
 
 

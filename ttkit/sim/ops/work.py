@@ -1,4 +1,4 @@
-"""What a call does on one chip: its floating-point operations, and its traffic with DRAM."""
+"""Count the work of a call on one chip: floating-point operations, and traffic with DRAM."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,9 +12,9 @@ class Work(NamedTuple):
     """The work of a call on each of its chips.
 
     Attributes:
-        flops: those of the values.
-        flops_of_tiles: those of whole tiles, which take the time.
-        read, written: bytes of DRAM.
+        flops: floating-point operations on the values, without padding.
+        flops_of_tiles: floating-point operations on whole tiles, with padding; they take the time.
+        read, written: bytes that are read from DRAM and written to DRAM.
     """
 
     flops: int
@@ -29,17 +29,18 @@ class Work(NamedTuple):
 
 
 def work_of(event: Event, operation: Operation) -> Work | None:
-    """Return what a call does, or None if it neither computes nor moves anything."""
+    """Return the work of a call, or None if the call neither computes nor moves anything."""
     operands, results = event.operands, event.results
     given = operation.takes.given(event.args, event.kwargs)
     socket = given.get("mesh_socket")  # A send has a socket and no result.
     sent = getattr(socket, "shift", None) is not None and not results
     if not sent and nothing_done(operation, operands, results):
         return None
-    # An operand that is also a result is written only, so its bytes are not read.
+    # An operand that is also a result, except the first, is an output: its bytes are not read.
     outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]
     read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
-    if operation.moves == "part":  # It reads as much of its last operand as it writes.
+    # Such an operation reads only as many bytes of its last operand as it writes.
+    if operation.moves == "part":
         others = operands[:-1] if operation.name == "embedding" else []
         read = min(read, written + stored_bytes(others))
     flops = operation.flops(given, operands, results, lambda tensor: tensor.shard_shape)

@@ -38,12 +38,12 @@ class Size(NamedInt):
 
 @dataclass(frozen=True)
 class SharedSystem(System):
-    """A machine that several ranks drive, as one of them sees it: its own devices are 0, 1, ...
+    """A machine that several ranks drive, with the ids of this rank: its own chips are 0, 1, ...
 
     Args:
-        host_rank: that of this process.
-        host_of: the host rank of each device id. The ids of other ranks' devices are never shown:
-            each rank has its own.
+        host_rank: the host rank of this process.
+        host_of: the host rank of each device id. The ids of other ranks' devices are never shown,
+            because each rank numbers the devices differently.
     """
 
     host_rank: int = 0
@@ -51,7 +51,7 @@ class SharedSystem(System):
 
 
 def world_size() -> int:
-    """How many ranks MPI started; 1 where it did not start this process."""
+    """How many ranks MPI started; 1 where MPI did not start this process."""
     return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
 
 
@@ -64,10 +64,11 @@ def binding() -> tuple[int, int] | None:
 
 
 def machine() -> System:
-    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own.
+    """Return the machine of new meshes: a mesh that ranks share, or the machine of this process.
 
     Raises:
-        TTKitError: no such file, mesh or host rank; the mesh does not fit on the machine.
+        TTKitError: the file, the mesh or the host rank does not exist, or the mesh does not fit on
+            the machine.
     """
     given = binding()
     descriptor = descriptor_in_use() if given else None
@@ -82,17 +83,17 @@ def machine() -> System:
 
 
 def visible() -> System:
-    """Return the mesh that this process shares, else all of its own machine."""
+    """Return the machine of the mesh that this process shares, else all of its own machine."""
     given = machine()
     return given if isinstance(given, SharedSystem) else current_machine()
 
 
 @functools.lru_cache(maxsize=16)
 def shared(system: System, mesh, host_rank: int) -> SharedSystem:
-    """Return the machine of a mesh of the descriptor as one of its ranks sees it.
+    """Return the machine of a mesh in the descriptor, with the device ids of one of its ranks.
 
     Args:
-        system: the whole machine, or what this host has.
+        system: the whole machine, or the part of it that this host has.
 
     Example:
         >>> from ttkit.descriptors.descriptor import MeshInstance
@@ -103,7 +104,7 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     """
     dims, (start, block) = mesh.device_dims, mesh.block_of_host(host_rank)
     places, whole = list(itertools.product(*map(range, dims))), system.shape == dims
-    # The machine knows these devices; the values are their coordinates.
+    # These are the devices of `system`, with their coordinates in the mesh.
     there: dict[int, Coordinate] = {}
     if whole or system.shape == block:
         top, left = (0, 0) if whole else start

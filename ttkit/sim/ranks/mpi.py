@@ -1,11 +1,11 @@
-"""MPI between ranks: calls are compared before data moves, waits can be interrupted.
+"""MPI between ranks: calls are compared before data moves, and waits can be interrupted.
 
 A collective gathers what the local chips need, computes, and keeps the local shards. Along axes
 that stay inside a rank's block of chips nothing is sent. Where the blocks are equal rectangles, the
-ranks along the axes communicate; in any other layout (such as a mesh reshaped to a line) every rank
-gathers everything. Large sums are not gathered: each rank adds up its own chips, and shared memory
-or MPI adds up the ranks. mpi4py is imported at the first communication, never by one process on its
-own.
+ranks along the axes communicate, and the shards of large sums are not gathered: each rank adds up
+its own chips, and shared memory or MPI adds up the ranks. In any other layout (such as a mesh
+reshaped to a line) every rank gathers everything. mpi4py is imported at the first communication; a
+process on its own never imports it.
 """
 
 import functools
@@ -26,7 +26,7 @@ from ttkit.waiting import CURE, settings, wait_until
 from ttkit.words import grouped, numbered
 
 Array = np.ndarray
-TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
+TEXT = 512  # The description of a call has this many bytes, so few that MPI sends it at once.
 CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
 
 
@@ -44,7 +44,8 @@ class World:
         given = binding()
         mine = "" if given is None else f"{given[0]} {given[1]}"
         bindings = self.swap(mine, range(self.size), "find the other ranks")
-        self.rank_of: dict[int, int] = {}  # Each host rank of this rank's mesh has one rank.
+        # For each host rank of this rank's mesh, this is the MPI rank.
+        self.rank_of: dict[int, int] = {}
         ours = str(given[0]) if given and isinstance(machine(), SharedSystem) else None
         for rank, text in sorted(bindings.items()):
             mesh_id, _, host_rank = text.partition(" ")
@@ -74,14 +75,14 @@ class World:
         return [self.rank_of[host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]):
-        """Return a communicator of some ranks, in that order; each must make the first call."""
+        """Return a communicator of some ranks, in that order; all must make the first call."""
         key = tuple(ranks)
         if key not in self._groups:
             self._groups[key] = self.comm.Create_group(self.comm.Get_group().Incl(key))
         return self._groups[key]
 
     def swap(self, text: str, ranks: Sequence[int], asked: str) -> dict[int, str]:
-        """Send `text` to these ranks and receive theirs: {rank: text}, this one's included."""
+        """Send `text` to these ranks; return {rank: text}, with theirs and with this rank's own."""
         self.in_step(asked)
         mine = encoded(text)
         others = [r for r in ranks if r != self.rank]
@@ -92,7 +93,7 @@ class World:
         return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
-        """Raise where an earlier wait was given up; called before a message is begun."""
+        """Raise if an earlier wait was given up; call this before each send and receive."""
         if self._broken:
             rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
             fail(str(asked), rule, "restart all ranks", CollectiveMismatch)
@@ -103,8 +104,10 @@ class World:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
         Args:
-            requests: those that wait for other ranks and may be late; `more` are waited for too.
-            ranks: the one that each of the requests waits for; empty where that is not known.
+            requests: the requests that wait for other ranks, and that may be late.
+            ranks: for each of `requests` the rank that it waits for; empty where that is not known.
+            more: other requests that must be done, too.
+            buffers: the memory of the messages, which is kept until all requests are done.
         """
         everything, interrupted, start = [*requests, *more], False, time.perf_counter()
         try:
@@ -154,7 +157,7 @@ def world() -> World:
 
 
 def me() -> int:
-    """Return this rank; 0 where `world` has not been called."""
+    """Return the number of this rank; 0 where `world` has not been called."""
     return world().rank if world.cache_info().currsize else 0
 
 
@@ -167,7 +170,7 @@ def members(grid: Grid) -> list[int]:
 
 
 def compare(call: object, ranks: Sequence[int]) -> None:
-    """Raise on each of these ranks unless all of them make the same call; without checks, do not.
+    """Raise on each of these ranks unless all make the same call; with checks off, do nothing.
 
     Raises:
         CollectiveMismatch: a rank called something else, or did not arrive in time.
@@ -187,8 +190,8 @@ def compare(call: object, ranks: Sequence[int]) -> None:
 
 
 # ---------------------------------------------------------------- collectives
-# Up to this many bytes on each rank, sums gather the shards and add them in mesh order, as one
-# process does up to `collectives.ORDERED_UP_TO` elements, so that both give the same bits.
+# Up to this many bytes on each rank, a sum gathers the shards and adds them in mesh order. A single
+# process does the same up to `collectives.ORDERED_UP_TO` elements, so both get the same bits.
 EXACT_UP_TO = 1 << 14
 
 
@@ -225,7 +228,7 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
 def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]:
     """Return the communicator of a process group's ranks, and their shared memory.
 
-    The memory is None where the ranks share none, as on several hosts.
+    The memory is None where the ranks share no memory, for example on several hosts.
     """
     comm = world().group(world().ranks(hosts))
     return comm, blocks.shared_sum(comm)
@@ -254,14 +257,14 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
 def _without_replicas(values: Array, axes: list[int]) -> Array:
     """Return one replica where all shards along the axes are equal, else the values.
 
-    The sum of equal shards is then computed as a multiple of one, as in one process.
+    The sum of equal shards is then computed as a multiple of one shard, as in a single process.
     """
     first = values[tuple(slice(1) if a in axes else slice(None) for a in range(values.ndim))]
     return first if (values == first).all() else values
 
 
 def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
-    """Return the values of the group's chips; axes that are replicated keep length 1."""
+    """Return the values of the group's chips; axes outside `axes` may keep length 1."""
     mine = collectives.expanded(tensor.array, tensor.grid.shape, axes)
     mine, (comm, _) = np.ascontiguousarray(mine), _communicator(group.hosts)
     lead, counts = len(group.blocks), group.blocks
@@ -275,7 +278,7 @@ def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
 
 
 def _added_up(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
-    """Return the sum; between hosts MPI chooses the order."""
+    """Return the sum over the group; between hosts MPI chooses the order of the additions."""
     mine = np.ascontiguousarray(collectives.summed(tensor.array, tensor.grid.shape, axes))
     total, run, (comm, shared) = np.empty_like(mine), world().run, _communicator(group.hosts)
     if shared is None:
@@ -287,10 +290,10 @@ def _added_up(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
 
 # ---------------------------------------------------------------- from everywhere
 def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
-    """Return the values of all chips of a tensor, on every rank; all must call.
+    """Return the values of all chips of a tensor, on every rank; every rank must call.
 
     Returns:
-        An array over the chips, and the grid of them all.
+        An array over all chips, and the grid of all chips.
     """
     if tensor.grid.owners is None:
         return tensor._array, tensor.grid
@@ -303,7 +306,7 @@ def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Gr
     """Return every chip's values, from these ranks; zeros where this rank is not one of them.
 
     Args:
-        ranks: by default those that drive chips of the tensor.
+        ranks: the ranks that gather; by default those that drive chips of the tensor.
     """
     grid, here, shard = tensor.grid, world(), tensor.shard_shape
     ranks = members(grid) if ranks is None else ranks

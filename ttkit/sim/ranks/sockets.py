@@ -1,4 +1,4 @@
-"""Sockets: tensors from the chips of one mesh to those of another, here or on other ranks."""
+"""Sockets send tensors from the chips of one mesh to those of another, also between ranks."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class SocketConnection(NamedTuple):
 
 
 class SocketMemoryConfig(NamedTuple):
-    """Where the receiver keeps data that has arrived and was not read, and how many bytes."""
+    """Where the receiver keeps data that has arrived and is not read yet, and its size in bytes."""
 
     socket_storage_type: BufferType
     fifo_size: int
 
 
 class SocketConfig(NamedTuple):
-    """Which chips are connected, and of which ranks where MPI started several."""
+    """Which chips are connected, and which ranks are the ends where MPI started several ranks."""
 
     connections: Sequence[SocketConnection]
     memory_config: SocketMemoryConfig
@@ -53,7 +53,7 @@ class SocketConfig(NamedTuple):
 
 
 class SocketEndpoint(_Enum):
-    """Which end of a socket."""
+    """One end of a socket: the sender or the receiver."""
 
     SENDER = 0
     RECEIVER = 1
@@ -63,25 +63,25 @@ _made: Counter[tuple[int, ...]] = Counter()  # This counts the sockets between e
 
 
 class _Channel:
-    """What both ends of a socket share: chips that are connected, and how values go there.
+    """The shared state of both ends of a socket: the connected chips, and how values are sent.
 
     Args:
-        ranks: of the sender and of the receiver of each connection.
+        ranks: for each connection the rank of its sender and the rank of its receiver.
     """
 
-    # This is set where all chips send to a neighbour: the mesh axis, and 1 for the next chip or
-    # -1 for the one before.
+    # Where all chips send to a neighbour, this is the mesh axis, and 1 for the next chip or -1 for
+    # the previous one.
     shift: tuple[int, int] | None = None
 
     def __init__(self, config: SocketConfig, ranks: Sequence[tuple[int, int]]):
         cores = ((c.sender_core, c.receiver_core) for c in config.connections)
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
-        # What was sent between chips of this process waits here.
+        # This holds the values that chips of this process have sent to each other.
         self.queue: deque[tuple[str, np.ndarray]] = deque()
         self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
         _made[self.everyone] += 1
-        # Other sockets between some of these ranks may have the same tag.
+        # A socket of another set of ranks may have the same tag: it uses another communicator.
         self.tag = mpi.SOCKET + 2 * _made[self.everyone]
         if len(self.everyone) > 1:
             call = f"MeshSocket number {_made[self.everyone]}, chips {self.pairs} on ranks {ranks}"
@@ -122,7 +122,7 @@ class _Channel:
         return about, raw
 
 
-# Messages on their way are kept here with their memory, which MPI still reads.
+# This has the messages that are not received yet, with their memory, which MPI still reads.
 _pending: list[tuple[list, Any]] = []
 
 
@@ -135,13 +135,13 @@ def flush() -> None:
 
 
 class MeshSocket:
-    """One end of a socket between this rank's mesh and that of another.
+    """One end of a socket between this rank's mesh and the mesh of another rank.
 
     The ranks at both ends must make their sockets in the same order.
 
     Raises:
-        TTKitError: no connections, a chip that is not there, a configuration that does not name
-            this rank.
+        TTKitError: this process is alone, the configuration does not name this rank at exactly one
+            end, or the mesh is closed.
         CollectiveMismatch: the other end is configured in another way.
     """
 
@@ -161,8 +161,8 @@ class MeshSocket:
         device.check_open()
         self._device, self._end, self._channel = device, end, channel
         self.shift = channel.shift
-        # The connections of this rank's chips, by the rank at the other end. They are sorted by
-        # receiver, so that what one rank sends arrives in the order of the shards.
+        # This has the connected chips of this rank, by the rank at the other end. Chips are in the
+        # order of the receivers, so that values from one rank arrive in the order of the shards.
         self._chips: dict[int, list[Coordinate]] = {}
         both = zip(channel.pairs, channel.ranks)
         for pair, ranks in sorted(both, key=lambda c: c[0][1]):
@@ -172,7 +172,7 @@ class MeshSocket:
         return self
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
-        """Which end this is."""
+        """Return which end of the socket this is."""
         return self._end
 
 
@@ -180,7 +180,7 @@ class MeshSocket:
 def create_socket_pair(
     sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig
 ) -> tuple[MeshSocket, MeshSocket]:
-    """Return both ends of a socket between two meshes of this process, or shared with other ranks.
+    """Return both ends of a socket between two meshes, of this process or shared by ranks.
 
     Example:
         >>> from ttkit import ttnn
@@ -213,7 +213,7 @@ def _driver(mesh: MeshDevice, core: MeshCoreCoord) -> int:
 
 
 def _shift(pairs: dict[Coordinate, Coordinate], shape: Coordinate) -> tuple[int, int] | None:
-    """The axis and the direction in which each chip of a mesh is connected to the next one."""
+    """The axis and the direction in which each chip is connected to the next; None otherwise."""
     for axis, n in enumerate(shape):
         for step in (1, -1) if n > 1 else ():
             after = {
@@ -243,10 +243,10 @@ def _about(tensor: Tensor) -> str:
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Send the shards of the socket's chips; the other end receives them in the same order.
 
-    Where each chip of a mesh sends to the next one along an axis it is a shift, with a plan.
+    Where each chip of a mesh sends to its neighbour along one axis, this is a shift, with a plan.
 
     Raises:
-        TTKitError: a receiver's socket, a tensor on another mesh or on the host.
+        TTKitError: the socket is a receiver's, or the tensor is on another mesh or on the host.
     """
     _ready("send_async", input_tensor, mesh_socket, SocketEndpoint.SENDER)
     grid, array = input_tensor.grid, input_tensor.array
@@ -272,12 +272,12 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
 
 @operation("experimental.recv_async", "collective")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
-    """Receive what the other end sent into `output_tensor`, at the chips of the socket.
+    """Write what arrives from the other end into `output_tensor`, on the chips of the socket.
 
     Raises:
-        TTKitError: a sender's socket; a tensor of another shape, type or layout than what arrives;
-            nothing has been sent.
-        CollectiveMismatch: nothing arrived in time.
+        TTKitError: the socket is a sender's, or nothing has been sent inside this process.
+        CollectiveMismatch: the tensor that arrives has another shape, type or layout, or no tensor
+            arrives in time.
     """
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
@@ -291,7 +291,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         if channel.shift and grid.local:
             output_tensor.rebind(values)
             return [output_tensor]
-        if rank != mpi.me():  # From another rank plain bytes arrive.
+        if rank != mpi.me():  # Values from another rank arrive as plain bytes.
             values = values.view(output_tensor.array.dtype)
         places = [grid.coords.index(chip) for chip in receivers]
         arrived.append((places, values.reshape((-1, *output_tensor.shard_shape))))
@@ -301,7 +301,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
 
 
 def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.ndarray:
-    """Return a tensor's values, with those that have arrived at the chips of the socket."""
+    """Return a tensor's values, replaced at the chips of the socket by those that have arrived."""
     grid, ((places, first), *more) = tensor.grid, arrived
     every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))
     if every and all(len(v) == 1 and np.array_equal(v, first) for _, v in arrived):

@@ -1,4 +1,4 @@
-"""The small values of ttnn: enumerations, with its names and numbers; shapes, placements."""
+"""Small types of ttnn: shapes, coordinates, placements, and enumerations with ttnn's numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ttkit.errors import fail, older_form
 
 # ---------------------------------------------------------------- shapes and coordinates
 def integers(values, what: object = None, least: int = -(2**63)) -> tuple[int, ...]:
-    """Return a sequence of integers as a tuple; a TypeError for anything else."""
+    """Return a sequence of integers as a tuple; raise a TypeError for anything else."""
     try:
         numbers = tuple(map(operator.index, values))
         right = all(least <= number < 2**63 for number in numbers)
@@ -31,7 +31,7 @@ def integers(values, what: object = None, least: int = -(2**63)) -> tuple[int, .
 
 
 class _Integers:
-    """A few integers that compare, hash and print."""
+    """A sequence of integers that can be compared, hashed and printed."""
 
     __slots__ = ("_values",)
     _out_of_range = "index out of range"
@@ -109,7 +109,7 @@ class MeshCoordinate(_Integers):
 
 
 class MeshCoordinateRange:
-    """All coordinates from `start` to `end` (included), row-major; or all of a `MeshShape`.
+    """The coordinates from `start` to `end` (included) or of a `MeshShape`, in row-major order.
 
     Example:
         >>> [tuple(c) for c in MeshCoordinateRange(MeshShape(1, 2))]
@@ -143,7 +143,7 @@ class MeshCoordinateRange:
 
 
 class Shape(_Integers):
-    """The shape of a tensor; compares with lists and tuples.
+    """The shape of a tensor; it can be compared with lists and tuples.
 
     Example:
         >>> Shape([1, 2, 3]), Shape([2, 3]).to_rank(4), Shape([1, 2]) == [1, 2]
@@ -175,7 +175,7 @@ class Shape(_Integers):
         return len(self._values)
 
     def to_rank(self, rank: int) -> Shape:
-        """The same shape with `rank` dimensions: ones are added, or taken away, in front."""
+        """Return the shape with `rank` dimensions: add ones in front, or drop the first ones."""
         extra = rank - len(self._values)
         return Shape._of((1,) * extra + self._values[max(-extra, 0) :])
 
@@ -212,7 +212,7 @@ class TensorTopology:
         placements: Sequence[Placement],
         mesh_coords: Sequence[Iterable[int]],
     ) -> TensorTopology:
-        """Return the one topology with these arguments, so that equal ones are the same."""
+        """Return the one topology with these arguments: equal topologies are the same object."""
         shape, coords = tuple(distribution_shape), tuple(map(tuple, mesh_coords))
         key = shape, tuple(placements), coords
         found = _topologies.get(key)
@@ -224,7 +224,7 @@ class TensorTopology:
     def distribution_shape(self) -> MeshShape:
         """The shape over which the placements run.
 
-        The mesh's own, or [n] for a one-dimensional distribution.
+        It is the mesh's shape or the one that overrides it, or [n] for a distribution over n chips.
         """
         return MeshShape(self._shape)
 
@@ -258,7 +258,7 @@ class _Enum(enum.Enum):
 
 
 class DataType(_Enum):
-    """The element types; numbers are ttnn's."""
+    """The element types; the numbers are those of ttnn."""
 
     BFLOAT16 = 0
     FLOAT32 = 1
@@ -281,7 +281,7 @@ class Layout(_Enum):
 
 
 class StorageType(_Enum):
-    """Where a tensor lives."""
+    """Where a tensor is stored."""
 
     HOST = 0
     DEVICE = 1
@@ -325,7 +325,7 @@ class ShardShapeAlignment(_Enum):
 
 
 class ShardStrategy(enum.Enum):
-    """What `create_sharded_memory_config` cuts."""
+    """The dimensions that `create_sharded_memory_config` cuts: rows, columns or both."""
 
     HEIGHT = 1
     WIDTH = 2
@@ -349,7 +349,7 @@ class Arch(_Enum):
 
 
 class FabricConfig(_Enum):
-    """How ethernet links forward data; collectives need one, chosen before a mesh is opened."""
+    """How ethernet links forward data; for collectives, choose a fabric before opening a mesh."""
 
     DISABLED = 0
     FABRIC_1D_NEIGHBOR_EXCHANGE = 1
@@ -363,7 +363,7 @@ class FabricConfig(_Enum):
 
 
 class MathFidelity(_Enum):
-    """Passes of the matrix engine: more passes, more mantissa bits."""
+    """The number of passes of the matrix engine; more passes use more mantissa bits."""
 
     LoFi = 0
     HiFi2 = 2
@@ -381,7 +381,7 @@ class GeluVariant(_Enum):
 
 
 class BcastOpMath(_Enum):
-    """What `bcast` does."""
+    """The arithmetic operation of `bcast`."""
 
     ADD = 0
     SUB = 1
@@ -389,7 +389,7 @@ class BcastOpMath(_Enum):
 
 
 class BcastOpDim(_Enum):
-    """Along which of the last two dimensions `bcast` repeats its second tensor."""
+    """The dimensions along which `bcast` repeats its second tensor: rows, columns or both."""
 
     H = 0
     W = 1
@@ -431,7 +431,7 @@ def enumeration(name: str, members: str):
     return _Enum(name, members, start=0, module=__name__)  # type: ignore[call-arg]
 
 
-# These say how the links between chips work, and how chips start kernels; they change nothing here.
+# These configure links, the cores that start kernels, and throttling. They change no value here.
 FabricReliabilityMode = enumeration(
     "FabricReliabilityMode", "STRICT_INIT RELAXED_INIT DYNAMIC_RECONFIG"
 )

@@ -1,7 +1,7 @@
-"""Arrays without values: shape and type of any size, in the memory of one element.
+"""Arrays without values: they have a type and a shape of any size, and the memory of one element.
 
-All strides are 0, so views (a reshape, a transpose, a slice) are NumPy's own. An operation
-that would compute gives another array without values, of the shape and type of NumPy's result.
+All strides are 0, so NumPy itself makes views (a reshape, a transpose, a slice). An operation
+that would compute gives another array without values, with the shape and type of NumPy's result.
 """
 
 import functools
@@ -35,7 +35,7 @@ class Absent(np.ndarray):
         return absent(broadcast(*shapes), dtype)
 
     def __array_function__(self, function, types, args: Iterable, kwargs: Mapping[str, Any]):
-        """Return what the function's rule gives; where it has no rule, NumPy's own view."""
+        """Apply the function's rule in `RULES`; without a rule, return NumPy's own view."""
         if function in RULES:
             return RULES[function](*args, **kwargs)
         return super().__array_function__(function, types, args, kwargs)
@@ -44,11 +44,11 @@ class Absent(np.ndarray):
         """Write nothing."""
 
     def astype(self, dtype, *args, **kwargs):
-        """Return the same shape of another type."""
+        """Return an array without values of the same shape and of another type."""
         return absent(self.shape, dtype)
 
     def copy(self, *args):
-        """Return the same shape and type."""
+        """Return this array itself, because it has no values to copy."""
         return self
 
 
@@ -72,7 +72,7 @@ broadcast = functools.lru_cache(maxsize=4096)(np.broadcast_shapes)
 
 @functools.lru_cache(maxsize=1024)
 def _result_type(ufunc, method: str, kinds: tuple, dtype):
-    """Return the type that NumPy gives a result of operands of these types, or of numbers."""
+    """Return the type of NumPy's result for operands of these types; a number stands for itself."""
     ones = (np.ones((1, 1), kind) if isinstance(kind, np.dtype) else kind for kind in kinds)
     how = {} if method == "__call__" else {"axis": 0, "dtype": dtype}
     with np.errstate(all="ignore"):
@@ -109,7 +109,7 @@ def _taken_along(array, indices, axis: int) -> Absent:
 
 
 def _each(array, by, size: Callable[[int, Any], int]) -> Absent:
-    """Return an array whose sizes `size` makes of each size of `array` and its item in `by`."""
+    """Return an array of sizes `size(n, item)`, for each size n of `array` and its item of `by`."""
     return absent([size(n, each) for n, each in zip(array.shape, by, strict=True)], array.dtype)
 
 

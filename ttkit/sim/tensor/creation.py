@@ -27,7 +27,8 @@ from ttkit.sim.tensor.grid import SINGLE, Grid, grid_over, is_inside, restricted
 from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
 from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
 
-# When no dtype is given, ttnn chooses these types.
+# If a call gives no dtype, ttnn chooses one by the host type, as `FROM_HOST` says. The host types
+# in `ALIKE` have the same name in ttnn.
 ALIKE = "float32 bfloat16 int32 int8 uint8 uint16 uint32"
 FROM_HOST = {name: DataType[name.upper()] for name in ALIKE.split()} | {
     "float16": DataType.BFLOAT16,
@@ -39,13 +40,15 @@ FROM_HOST = {name: DataType[name.upper()] for name in ALIKE.split()} | {
 
 # ---------------------------------------------------------------- from the host
 def _host_array(data) -> tuple[np.ndarray, str]:
-    """A NumPy view of a torch tensor or array, and the name of its type."""
+    """Return a torch tensor or NumPy array as a NumPy array, and the name of its type."""
     if isinstance(data, np.ndarray):
         name, array = data.dtype.name, data
     elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
         data = data.detach().cpu()
-        if name == "bfloat16":  # As bytes, which `dtypes.narrowed` makes, too.
+        # NumPy has no bfloat16, so the array has two bytes for each value, as `dtypes.narrowed`
+        # makes them.
+        if name == "bfloat16":
             import torch
 
             array = data.view(torch.int16).numpy().view(dtypes.BITS)
@@ -62,7 +65,10 @@ def _host_array(data) -> tuple[np.ndarray, str]:
 
 
 def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
-    """Return an array over chips that `device` has, and these chips as part of it."""
+    """Return the values of the chips that this process drives on `device`, and their grid.
+
+    An array over a chip that `device` does not have is refused.
+    """
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
         if not is_inside(coordinate, shape):
@@ -87,11 +93,12 @@ def from_torch(
 
     Args:
         tensor: [any shape]; float64 is refused.
-        mesh_mapper: how to cut it over the mesh; without one every device gets all of it.
-        spec: gives dtype, layout and memory configuration instead.
+        mesh_mapper: how to cut the tensor over the mesh. Without a mapper, that of the `distribute`
+            block is used; without such a block, every device gets the whole tensor.
+        spec: a `TensorSpec`, which replaces dtype, layout and memory_config.
 
     Raises:
-        TTKitError: the shape cannot be cut like that, or the chips' memory is full.
+        TTKitError: the mapper cannot cut the shape, or the chips' memory is full.
     """
     if tensor is None:
         return None
@@ -154,12 +161,12 @@ def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
     Args:
-        dtype: the torch type wanted.
-        torch_rank: leading dimensions of 1 are left out down to this many dimensions.
+        dtype: the torch type of the result.
+        torch_rank: leading dimensions of 1 are dropped until this many dimensions are left.
         mesh_composer: how to join several shards.
 
     Raises:
-        TTKitError: a dimension that is not 1 would have to go.
+        TTKitError: a leading dimension that is not 1 would have to be dropped.
     """
     array = to_numpy(tensor, mesh_composer=mesh_composer)
     while torch_rank is not None and array.ndim > torch_rank:
@@ -184,7 +191,7 @@ def _of_list(
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """Return a tensor of a list or array of values, row by row, the same on every device."""
+    """Return a tensor of values that are listed row by row; every device gets all of them."""
     values = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
     return from_torch(  # type: ignore[no-any-return]
@@ -201,10 +208,11 @@ operation("from_buffer", "write")(_of_list)
 def dump_tensor(file_name, tensor: Tensor) -> None:
     """Write a tensor with all of its shards into a file, whole or not at all.
 
-    The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
+    The format is NumPy's npz, not ttnn's format. All ranks that share a mesh must call this, and
+    each rank writes the file.
     """
     path = Path(file_name)
-    if not path.parent.is_dir():  # ttnn makes none.
+    if not path.parent.is_dir():  # ttnn does not create the folder, so this does not either.
         refuse("the file cannot be written: there is no such folder", f"mkdir -p {path.parent}")
     _write(path, tensor)
 
@@ -225,14 +233,15 @@ def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
     """Return the tensor of a file that `dump_tensor` wrote, on the host or on a mesh.
 
     Raises:
-        TTKitError: no such file, no file of ttkit's, or `device` is not a mesh that has its shards.
+        TTKitError: the file does not exist, ttkit did not write it, or `device` does not have the
+            chips of its shards.
     """
     tensor, _ = _read(file_name)
     return tensor if device is None else tensor.to(device)
 
 
 def _read(file_name) -> tuple[Tensor, tuple]:
-    """Return the tensor of a file, and what it was made of."""
+    """Return the tensor of a file, and the `_source` that the file records."""
     try:
         with open(file_name, "rb") as raw, np.load(raw) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
@@ -257,18 +266,18 @@ def as_tensor(
     preprocess=None,
     mesh_mapper=None,
 ):
-    """Return `from_torch` of the tensor after an optional `preprocess`, or what a file has of it.
+    """Return `from_torch` of the tensor after an optional `preprocess`, or read it from a file.
 
     Args:
-        tensor: as of `from_torch`; None takes whatever the file has.
-        cache_file_name: to it ttnn adds the type and the layout, such as
-            "_dtype_BFLOAT16_layout_TILE.tensorbin". A file of that name is read; without one, it is
-            written. A warning names a file that another tensor or mapper made, which is written
-            anew. The format is that of `dump_tensor`. A mesh without values or over several ranks
-            uses no files.
+        tensor: the same as for `from_torch`; with None the tensor in the file is returned.
+        cache_file_name: the start of the file's name. ttnn adds the type and the layout, such as
+            "_dtype_BFLOAT16_layout_TILE.tensorbin". If the file exists, it is read; otherwise it is
+            written. If another tensor or mapper made the file, a warning names it, and it is
+            written again. The format is that of `dump_tensor`. No file is used for a mesh without
+            values or a mesh that several ranks share.
 
     Raises:
-        TTKitError: as `from_torch`; a file that the kit did not write.
+        TTKitError: `from_torch` refuses the tensor, or ttkit did not write the file.
     """
 
     def made(mapper, **where):
@@ -280,7 +289,7 @@ def as_tensor(
         return made(mesh_mapper, device=device, memory_config=memory_config)
     kind = dtype and dtype.name, (layout or Layout.ROW_MAJOR).name
     path = Path("{}_dtype_{}_layout_{}.tensorbin".format(cache_file_name, *kind))
-    # A replicated tensor is stored once, and fits every mesh.
+    # A replicated tensor is stored once, so its file can be used for every mesh.
     replicated = isinstance(mesh_mapper, ReplicateTensorToMesh)
     mapper = None if replicated else chosen(mesh_mapper, CppTensorToMesh)
     source = () if tensor is None else _source(tensor, mapper)
@@ -296,7 +305,7 @@ def as_tensor(
 
 
 def _source(tensor, mapper: CppTensorToMesh | None) -> tuple:
-    """Return what distinguishes the sources of tensors: shape, some values, mapper."""
+    """Return a fingerprint of a tensor's source: shape, type, a checksum of some values, mapper."""
     array, name = _host_array(tensor)
     some = array[tuple(slice(None, None, max(1, n // 16)) for n in array.shape)]
     cut = mapper and (mapper._mesh_shape, repr(mapper.config()))
@@ -305,7 +314,7 @@ def _source(tensor, mapper: CppTensorToMesh | None) -> tuple:
 
 # ---------------------------------------------------------------- methods of a tensor
 def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
-    """Make a tensor of an array, or of a list of values."""
+    """Make a tensor from an array, or from a list of values."""
     if isinstance(data, (list, tuple)):
         return _listed(data, *args, **kwargs)
     named = zip("dtype device layout memory_config tile".split(), args)

@@ -36,7 +36,10 @@ from ttkit.sim.tensor.tensor import Tensor
 
 # ---------------------------------------------------------------- configurations
 class _Config:
-    """A list of entries, or one each for rows and columns; and overrides of shape and corner."""
+    """The base of both configurations: entries, and overrides of the mesh shape and the corner.
+
+    The entries are a list, or one entry for the rows and one for the columns.
+    """
 
     _list = ""
 
@@ -66,7 +69,7 @@ class _Config:
 
 
 class MeshMapperConfig(_Config):
-    """How a mapper places a tensor: one placement for each axis of the mesh, or of an override.
+    """How a mapper places a tensor: one placement for each axis of the mesh or overriding shape.
 
     Example:
         >>> MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
@@ -85,7 +88,7 @@ class MeshMapperConfig(_Config):
 
     @property
     def placements(self) -> list[Placement]:
-        """The placements."""
+        """One placement for each axis."""
         return self._entries
 
 
@@ -102,7 +105,7 @@ class MeshComposerConfig(_Config):
 
 # ---------------------------------------------------------------- what both check
 class _Distribution:
-    """What mappers and composers share: a configuration on a mesh, checked."""
+    """The base of mappers and composers: a configuration that is checked against a mesh."""
 
     def __init__(self, mesh: MeshDevice | MeshShape, config):
         self._config = config
@@ -130,7 +133,7 @@ class _Distribution:
 
 
 def _check_dims(dims: Sequence[int], rank: int) -> list[int]:
-    """`dims` as numbers from 0: each a dimension of a tensor of this rank, and none twice."""
+    """Return `dims` counted from 0; refuse dimensions out of range and dimensions named twice."""
     plain = [d % rank if -rank <= d < rank else -1 for d in dims]
     listed = f"{{{', '.join(map(str, dims))}}}"
     if -1 in plain:
@@ -145,7 +148,7 @@ def _check_dims(dims: Sequence[int], rank: int) -> list[int]:
 def _check_offset(
     offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate
 ) -> Coordinate | None:
-    """The offset as a tuple; None where it is the corner."""
+    """Return the offset as a tuple, or None if it is zero; refuse one that does not fit."""
     if offset is None or not any(offset):
         return None
     whole, part = repr(MeshShape(shape)), repr(MeshShape(over))
@@ -163,7 +166,7 @@ def _check_offset(
 
 # ---------------------------------------------------------------- mappers
 class CppTensorToMesh(_Distribution):
-    """A mapper: cuts a host tensor into one shard for each device, by one placement for each axis.
+    """A mapper: it cuts a host tensor into a shard for each device, by a placement for each axis.
 
     Example:
         >>> config = MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
@@ -175,13 +178,13 @@ class CppTensorToMesh(_Distribution):
         """Cut `array` over the mesh.
 
         Returns:
-            A view where it can be: the leading axes run over the grid, 1 where replicated, then the
-            shard's axes; the grid; the topology.
+            The array (a view if possible), its grid and its topology. The array's leading axes run
+            over the grid and have length 1 where the tensor is replicated; the shard's axes follow.
         """
         placements, over = self._config._entries, list(self._over)
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim)
-        # As in ttnn, all numbers of shards are checked before their sizes.
+        # As in ttnn, the number of shards along every axis is checked before any shard's size.
         counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims)]
         cut = array[(None,) * len(over)]
         for axis, dim, parts in zip(axes, dims, counts):
@@ -223,16 +226,16 @@ class CppTensorToMesh(_Distribution):
 
 # ---------------------------------------------------------------- composers
 class CppMeshToTensor(_Distribution):
-    """A composer: joins the shards of a tensor, along one of its dimensions for each axis."""
+    """A composer: it joins the shards of a tensor along one tensor dimension for each mesh axis."""
 
     def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig):
         super().__init__(mesh, config)
         self._coords = devices_of(self._over, self._mesh_shape, self._offset)
 
     def join(self, tensor: Tensor) -> np.ndarray:
-        """One array out of the composer's shards: concatenated along dims[i] for mesh axis i.
+        """Return the composer's shards as one array, joined along dims[i] for mesh axis i.
 
-        As in ttnn, ranks that share the mesh get all of its shards: each of them must call.
+        As in ttnn, each rank that shares the mesh gets all of its shards, so every rank must call.
         """
         values, grid = tensor.array, tensor.grid
         if grid.owners is not None:
@@ -254,7 +257,7 @@ class CppMeshToTensor(_Distribution):
             values, grid = restricted(values, grid, part), part
         whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         whole = whole.reshape(over + tensor.shard_shape)
-        # Each axis goes before the dimension that it is joined along.
+        # Each mesh axis moves directly before the tensor dimension that it is joined along.
         order = np.argsort([*(dim - 0.5 for dim in dims), *range(len(tensor.shard_shape))])
         sizes = list(tensor.shard_shape)
         for dim, count in zip(dims, over):
@@ -262,7 +265,7 @@ class CppMeshToTensor(_Distribution):
         return whole.transpose(order).reshape(sizes)
 
     def _known(self, grid: Grid) -> tuple[Coordinate, ...]:
-        """The composer's devices that have a shard; all must be of the tensor's mesh."""
+        """Return the composer's devices that have a shard; refuse one outside the tensor's mesh."""
         mesh = grid.mesh_shape
         for coordinate in self._coords:
             if not is_inside(coordinate, mesh):
@@ -273,7 +276,7 @@ class CppMeshToTensor(_Distribution):
 
 
 TensorToMesh, MeshToTensor = CppTensorToMesh, CppMeshToTensor
-# Each takes a mesh, or just its shape, and a configuration.
+# Both functions take a mesh, or only its shape, and a configuration.
 create_mesh_mapper = checked(CppTensorToMesh, "create_mesh_mapper")
 create_mesh_composer = checked(CppMeshToTensor, "create_mesh_composer")
 
@@ -297,7 +300,7 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
 
 @checked
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
-    """Return a composer that joins all shards along `dim`, row-major, replicas included."""
+    """Return a composer that joins all shards, also replicas, along `dim` in row-major order."""
     line = MeshShape([len(mesh_device.chips)])
     return CppMeshToTensor(mesh_device, MeshComposerConfig([dim], line))
 
@@ -306,7 +309,7 @@ ShardTensorToMesh, ConcatMeshToTensor = shard_tensor_to_mesh_mapper, concat_mesh
 
 
 class ReplicateTensorToMeshWrapper:
-    """What ttnn's `ReplicateTensorToMesh` gives: it has a mapper, and is none itself."""
+    """The object that ttnn's `ReplicateTensorToMesh` returns; it holds a mapper and is not one."""
 
     def __init__(self, mesh_device: MeshDevice):
         self._mapper = replicate_tensor_to_mesh_mapper(mesh_device)
@@ -339,7 +342,7 @@ def ConcatMesh2dToTensor(
 
 # ---------------------------------------------------------------- which one to use
 Mapper = TypeVar("Mapper", CppTensorToMesh, CppMeshToTensor)
-# These are of the `distribute` blocks around, the inner ones first.
+# This tuple has the mappers and composers of the open `distribute` blocks, the innermost first.
 _defaults: ContextVar[tuple] = ContextVar("distribute", default=())
 
 
@@ -348,7 +351,7 @@ def _unwrapped(given):
 
 
 def chosen(given, kind: type[Mapper]) -> Mapper | None:
-    """Return the mapper or composer to use: `given`, else that of the `distribute` block."""
+    """Return the mapper or composer to use: `given`, or that of a `distribute` block, or None."""
     if given is None:
         return next((each for each in _defaults.get() if isinstance(each, kind)), None)
     return _unwrapped(given)  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
 """Element types: how values are rounded when they are stored, and how many bytes they take.
 
 A simulated tensor keeps bfloat16, bfloat8_b and bfloat4_b values in float32 arrays whose values are
-exactly representable in the narrower type, so that NumPy computes on them at full speed. Big ones
-that come from the host, such as weights, lie in memory as the upper two bytes of each value, and
-are widened when they are used.
+exactly representable in the narrower type, so that NumPy computes on them at full speed. For a big
+tensor that comes from the host, such as a weight, only the upper two bytes of each value are kept
+in memory. The values become float32 again when the tensor is used.
 """
 
 import functools
@@ -21,7 +21,7 @@ from ttkit.sim.tensor.absent import Absent, absent
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
 NARROW = FLOATS[1:]
-# These are the bits of magnitude of an element, the leading one included.
+# Each number is the count of an element's magnitude bits, including the leading bit.
 BLOCK_FLOATS = {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}
 NUMPY = {
     DataType.UINT32: np.uint32,
@@ -51,11 +51,11 @@ def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None
 def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
     """Round float32 values to the nearest bfloat16, ties to even.
 
-    Infinities stay. A NaN stays one if its low 16 bits are zero, as those of arithmetic are;
-    `convert` sees to the others.
+    Infinities do not change. A NaN stays a NaN if its low 16 bits are zero, which is true of the
+    NaNs that arithmetic makes. `convert` handles all other NaNs.
 
     Args:
-        array: float32 values, any shape; a single number gives an array of one.
+        array: float32 values, any shape; a single number gives an array of one element.
         in_place: the array may be overwritten.
 
     Example:
@@ -82,9 +82,10 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     groups = padded.reshape(*array.shape[:-1], -1, 16)
     exponents = groups.view(np.int32) >> 23 & 0xFF
     shared = exponents.max(-1, keepdims=True)
-    # The last of the 24 bits of the largest element weighs this much. In float64 all is exact.
+    # The last of the 24 bits of the largest element has the value `last`. The computation is exact,
+    # because it is in float64.
     last, step = np.ldexp(1.0, shared - 150), 2.0 ** (24 - bits)
-    # What the others have below it is lost before the rounding.
+    # Smaller elements lose their bits below `last` before the rounding.
     whole = np.trunc(np.where(exponents, np.abs(groups), 0) / last)
     kept = np.minimum(np.rint(whole / step), 2**bits - 1) * step
     with np.errstate(over="ignore"):
@@ -96,14 +97,14 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
 def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarray:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
-    Floats to integers truncate and saturate; to block floats they round in blocks of 16 along the
-    last dimension.
+    When floats become integers, they are truncated and saturated. When they become block floats,
+    they are rounded in blocks of 16 along the last dimension.
 
     Args:
         array: any numeric NumPy array.
-        dtype: the element type wanted.
-        owned: the array is the result of our arithmetic, and may be overwritten; other values may
-            have a NaN that no arithmetic makes.
+        dtype: the element type of the result.
+        owned: True if the array is a result of the simulator's arithmetic and may be overwritten.
+            Other arrays may have NaNs with bits that arithmetic never makes.
     """
     target, array = numpy_dtype(dtype), widened(array)
     if isinstance(array, Absent):
@@ -124,15 +125,15 @@ def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarr
 
 
 # ---------------------------------------------------------------- big values at rest
-BITS = np.dtype("V2")  # With this type NumPy refuses to compute: `widened` comes first.
-NARROW_FROM = 1 << 20  # Arrays of this many elements are kept in two bytes each.
+BITS = np.dtype("V2")  # NumPy cannot compute with this type, so no caller can forget `widened`.
+NARROW_FROM = 1 << 20  # Host arrays of at least this size are kept as two bytes an element.
 
 
 def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
-    """Return the upper two bytes of values that are rounded to a narrow type: they have all of it.
+    """Round values to a narrow type and return their upper two bytes; the lower two are zero.
 
     Args:
-        array: [..., rows, columns], numbers or such bytes of a bfloat16.
+        array: [..., rows, columns], numbers, or bfloat16 values as two bytes each.
         dtype: bfloat16 or a block float.
     """
     bits = np.empty(array.shape, np.uint16)
@@ -149,7 +150,7 @@ def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """Return the values of what `narrowed` made; any other array as it is.
+    """Return the float32 values of an array that `narrowed` made; return other arrays unchanged.
 
     Example:
         >>> widened(narrowed(np.float32([[1.00390625, -3]]), DataType.BFLOAT16))
@@ -194,14 +195,16 @@ class Tile(NamedTuple):
 
 
 def element_size(dtype: DataType, /) -> int:
-    """Return the bytes of an element; numbers of a block float share an exponent."""
+    """Return the bytes of an element; refuse block floats, whose elements share an exponent."""
     if dtype in BLOCK_FLOATS:
         fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
     return TILE_BYTES[dtype] // 1024
 
 
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """The shape that is stored: at least one dimension, and in tiles two, rounded up to 32.
+    """Return the shape that is stored: in tiles, the last two sizes are multiples of 32.
+
+    It has at least one dimension, and in tiles at least two.
 
     Example:
         >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
@@ -221,11 +224,11 @@ def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tup
 
 
 def plane(padded: tuple[int, ...]) -> tuple[int, int]:
-    """Rows of all leading dimensions, and columns, of a stored shape."""
+    """Return (rows, columns) of a stored shape as one matrix: leading dimensions count as rows."""
     return math.prod(padded[:-1]), padded[-1]
 
 
 def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
-    """How many shards there are down and across a stored shape."""
+    """Return how many shards cover a stored shape, down and across."""
     height, width = plane(padded)
     return -(-height // shard[0]), -(-width // shard[1])

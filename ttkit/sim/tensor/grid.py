@@ -1,4 +1,4 @@
-"""Which chips of a mesh a tensor covers, how its array axes run over them, and their labels."""
+"""Which chips of a mesh a tensor covers, how its array axes run over them, and its topology."""
 
 import itertools
 import math
@@ -21,7 +21,10 @@ Coordinate = tuple[int, ...]
 
 
 class Owners(NamedTuple):
-    """Which rank drives each chip of a shared mesh: `ranks` has host ranks in row-major order."""
+    """Which rank drives each chip of a shared mesh: `ranks` has a rank for each chip, row-major.
+
+    `me` is the rank of this process.
+    """
 
     me: int
     hosts: int  # This many ranks share the machine; some may have no chip of this mesh.
@@ -32,15 +35,15 @@ class Owners(NamedTuple):
 class Grid:
     """Which chips of a mesh a tensor covers, and the shape of its leading array axes.
 
-    The shape is the mesh's own where all chips are covered, that of their rectangle where they form
-    one, else one flat axis. Grids are interned by `grid_over`: two tensors cover the same chips
-    exactly when their grids are the same object.
+    If the chips form a rectangle, such as the whole mesh, `shape` is the shape of that rectangle.
+    Otherwise it is one flat axis. Grids are interned by `grid_over`: two tensors cover the same
+    chips of a mesh exactly when their grids are the same object.
 
     Args:
-        coords: the covered chips whose values this process has, in row-major order; `shape` is of
-            these chips.
-        covers: all covered chips; more than `coords` only where ranks share the mesh.
-        owners: None where no machine is shared.
+        coords: the covered chips whose values this process has, in row-major order; `shape` is the
+            shape of these chips.
+        covers: all covered chips; they are more than `coords` only if ranks share the mesh.
+        owners: the rank of each chip, or None if no ranks share the machine.
     """
 
     mesh_shape: Coordinate
@@ -51,12 +54,12 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """How many chips' values this process has."""
+        """The number of covered chips whose values this process has."""
         return len(self.coords)
 
     @cached_property
     def lead(self) -> int:
-        """How many axes of an array, the first ones, run over the chips."""
+        """The number of an array's leading axes, which run over the chips."""
         return len(self.shape)
 
     @cached_property
@@ -65,12 +68,12 @@ class Grid:
         return len(self.coords) == len(self.covers)
 
     def owner_of(self, coordinate: Coordinate) -> int | None:
-        """The host rank that drives a chip; None where no machine is shared."""
+        """The host rank that drives a chip, or None if no ranks share the machine."""
         return self.owners.ranks[place_of(coordinate, self.mesh_shape)] if self.owners else None
 
 
 class MeshDeviceView:
-    """The chips of a mesh, or of a tensor's shards on the host, and which of them are local."""
+    """The shape of a mesh, or of the mesh that host shards were made for, and its local chips."""
 
     def __init__(self, grid: Grid):
         self._grid = grid
@@ -123,7 +126,10 @@ def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
-    """Return an array over the chips of `have` as one over those of `want`; a view if it can be."""
+    """Return only the values of the chips of `want` from an array over the chips of `have`.
+
+    The result is a view if possible.
+    """
     if have.coords == want.coords:
         return array
     rank, wanted = have.lead, want.lead
@@ -143,7 +149,11 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
 def devices_of(
     over: Coordinate, mesh: Coordinate, offset: Coordinate | None
 ) -> tuple[Coordinate, ...]:
-    """The device of each part of a distribution: from a corner where it fits, else row-major."""
+    """Return the device of each part of a distribution.
+
+    A distribution that fits the mesh in every dimension takes a rectangle whose first device is at
+    `offset`, by default at the corner. Any other one takes the first devices in row-major order.
+    """
     if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh)):
         start = offset or (0,) * len(mesh)
         ranges = (range(o, o + n) for o, n in zip(start, over))
@@ -152,13 +162,13 @@ def devices_of(
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
-    """Turn leading axes over a distribution into those of the grid that it fills row-major."""
+    """Replace leading axes over a distribution by those of the grid, which it fills row-major."""
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if all(n == 1 for n in lead):
         return cut.reshape((1,) * grid.lead + shard)
-    # Axes of one device do not matter; where the others equal the grid's, a replicated axis can
-    # keep length 1.
+    # Axes of one device do not matter. If the other axes equal those of the grid, a replicated axis
+    # can keep length 1.
     real = [(n, have) for n, have in zip(distribution, lead) if n > 1]
     if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
         lengths = iter(have for _, have in real)
@@ -170,7 +180,8 @@ SINGLE = grid_over((1, 1))  # A host tensor that was never distributed has this 
 
 
 # ---------------------------------------------------------------- topologies of results
-# These rules are ttnn 0.81.1's. A number such as #7e2ea names a golden case in tests/conformance.
+# The functions below follow the rules of ttnn 0.81.1. A number such as #7e2ea names a golden case
+# in tests/conformance.
 REPLICATE = PlacementReplicate()
 
 
@@ -178,9 +189,10 @@ REPLICATE = PlacementReplicate()
 def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     """Return the topology of a result of these operands on the mesh `grid`.
 
-    An axis that any operand shards is sharded, and the first operand names the dimension (#7e2ea).
-    Replicated operands of another distribution rank do not count (#a90fb, #db596). Every chip of
-    the mesh is named."""
+    A mesh axis is sharded if any operand shards it, and the first operand that does so decides the
+    dimension (#7e2ea). No dimension is used for two axes. Operands whose distribution has another
+    rank than that of the sharded operands do not count (#a90fb, #db596). The result has the
+    coordinates of every chip of the mesh."""
     sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
     alike = [topology for topology in topologies if len(topology._shape) == rank]
@@ -211,21 +223,23 @@ def after_collective(
     """Return the topology after a collective along a mesh axis, or along all axes (None).
 
     Args:
-        shards: each chip keeps a shard along `dim`; else all chips of the axis have the same.
-        keeps: an axis that shards another dimension stays as it is.
+        shards: True if each chip keeps a shard along `dim`; otherwise all chips along the axis get
+            the same values.
+        keeps: True if an axis that shards another dimension stays as it is.
     """
     dim = dim if shards else None
     placement = REPLICATE if dim is None else PlacementShard(dim)
     mesh, shape, placements = grid.mesh_shape, old._shape, list(old._placements)
-    if len(shape) < len(mesh):  # The shards lie in a line over all chips.
+    if len(shape) < len(mesh):  # The distribution is one line over all chips.
         if max(mesh) == shape[0]:
             axis = None
         else:
             shape, placements = mesh, placements * len(mesh)
-    # A dimension of a tensor may have a negative number.
+    # A placement may name its dimension by a negative number.
     cut = [p.dim % rank if isinstance(p, PlacementShard) else None for p in placements]
     for each in range(len(shape)) if axis is None else [axis]:
-        # Two axes shard one dimension in their order, so a later one must not shard it already.
+        # If two axes shard the same dimension, they must do so in their order. So this axis cannot
+        # shard a dimension that a later axis shards already.
         later = [d for d, n in zip(cut[each + 1 :], shape[each + 1 :]) if n > 1]
         other = keeps and cut[each] not in (None, dim)
         if not other and (dim is None or shape[each] == 1 or dim not in later):

@@ -1,7 +1,8 @@
 """Where in a chip a tensor's bytes lie: cores, shard specifications, memory configurations.
 
-A tensor on a mesh has a shard on each chip; here, *shard* is what one core (or bank) has of that.
-Values do not depend on it, and L1 is not counted; a configuration is checked against its tensor.
+A tensor on a mesh has a shard on each chip. In this module, a *shard* is the part of it that one
+core (or bank) holds. A configuration does not change values, and memory in L1 is not counted. Each
+configuration is checked against its tensor.
 """
 
 import math
@@ -27,7 +28,7 @@ from ttkit.sim.tensor.dtypes import padded, plane, shards_of
 
 # ---------------------------------------------------------------- cores
 class CoreCoord(NamedTuple):
-    """A core of a chip: column and row; a pair may stand for it.
+    """A core of a chip, as (column, row); a plain pair of numbers is equal to it.
 
     Example:
         >>> CoreCoord(3, 1), CoreCoord(3, 1) == (3, 1)
@@ -55,7 +56,7 @@ class CoreGrid:
 
     @property
     def num_cores(self) -> int:
-        """How many cores."""
+        """The number of cores."""
         return self.x * self.y
 
 
@@ -74,12 +75,12 @@ class CoreRange(NamedTuple):
         return f"[{self.start} - {self.end}]"
 
     def grid_size(self) -> CoreCoord:
-        """How many columns and rows."""
+        """Return the number of columns and of rows."""
         (left, top), (right, bottom) = self
         return CoreCoord(right - left + 1, bottom - top + 1)
 
     def cores(self, row_wise: bool = True) -> list[CoreCoord]:
-        """All cores, by rows or by columns."""
+        """Return all cores, row by row or column by column."""
         (left, top), (right, bottom) = self
         columns, rows = range(left, right + 1), range(top, bottom + 1)
         if row_wise:
@@ -109,7 +110,7 @@ class CoreRangeSet:
         return f"{{{', '.join(map(repr, self.core_ranges))}}}"
 
     def cores(self, row_wise: bool = True) -> list[CoreCoord]:
-        """The cores of each rectangle, by rows or by columns."""
+        """Return the cores of one rectangle after the other, row by row or column by column."""
         return [core for each in self.core_ranges for core in each.cores(row_wise)]
 
     def ranges(self) -> Collection[CoreRange]:
@@ -117,7 +118,7 @@ class CoreRangeSet:
         return self.core_ranges
 
     def num_cores(self) -> int:
-        """How many cores."""
+        """Return the number of cores."""
         return len(self.cores())
 
     def bounding_box(self) -> CoreRange:
@@ -126,7 +127,7 @@ class CoreRangeSet:
         return CoreRange(CoreCoord(min(xs), min(ys)), CoreCoord(max(xs), max(ys)))
 
     def subtract(self, other: "CoreRangeSet") -> "CoreRangeSet":
-        """Return the cores that the other set has not, in rectangles from the first row down.
+        """Return the cores that the other set does not have, as rectangles from the first row down.
 
         Example:
             >>> corner(8, 8).subtract(corner(4, 2))
@@ -137,12 +138,12 @@ class CoreRangeSet:
 
 
 def corner(columns: int, rows: int) -> CoreRangeSet:
-    """Return the rectangle of columns and rows from the core 0-0."""
+    """Return the rectangle of this many columns and rows that starts at the core 0-0."""
     return CoreRangeSet([CoreRange(CoreCoord(0, 0), CoreCoord(columns - 1, rows - 1))])
 
 
 def _rectangles(cores: list[CoreCoord], row_wise: bool) -> CoreRangeSet:
-    """Join cores that follow each other in rows (or columns), and then rows of equal length."""
+    """Return rectangles: join neighbouring cores into rows (or columns), then equal rows."""
     boxes = [[*core, *core] for core in cores]  # Each box is [x, y, last x, last y].
     for along in (0, 1) if row_wise else (1, 0):
         across, last = slice(1 - along, None, 2), along + 2
@@ -186,7 +187,7 @@ ROW_MAJOR, COL_MAJOR = ShardOrientation
 # ---------------------------------------------------------------- shard specifications
 @dataclass(repr=False)
 class ShardSpec:
-    """Shards of rows (of all leading dimensions) and columns on cores.
+    """Shards with two dimensions on cores: rows (leading dimensions count as rows) and columns.
 
     Example:
         >>> cores = CoreRangeSet([CoreRange((0, 0), (7, 0))])
@@ -202,7 +203,7 @@ class ShardSpec:
         self.grid, self.shape, self.orientation = grid, list(shard_shape), shard_orientation
 
     def num_cores(self) -> int:
-        """How many cores."""
+        """Return the number of cores."""
         return self.grid.num_cores()
 
     def __repr__(self) -> str:
@@ -229,9 +230,9 @@ class NdShardSpec:
 # ---------------------------------------------------------------- memory configurations
 @dataclass(frozen=True, repr=False)
 class MemoryConfig:
-    """Where a buffer goes: interleaved over all banks of DRAM or L1, or one shard to each core.
+    """Where a buffer is stored: interleaved over all banks of DRAM or L1, or in shards on cores.
 
-    Either `MemoryConfig(memory_layout, buffer_type, shard_spec)`, or
+    Make one with `MemoryConfig(memory_layout, buffer_type, shard_spec)` or with
     `MemoryConfig(buffer_type, nd_shard_spec)`.
 
     Example:
@@ -254,11 +255,11 @@ class MemoryConfig:
 
     @property
     def interleaved(self) -> bool:
-        """True where pages go round robin over all banks."""
+        """Whether the pages go round robin over all banks."""
         return self.memory_layout is INTERLEAVED
 
     def is_sharded(self) -> bool:
-        """True where each core has one shard."""
+        """Return whether the buffer is stored in shards."""
         return not self.interleaved
 
     def __hash__(self) -> int:
@@ -285,7 +286,7 @@ L1_BLOCK_SHARDED_MEMORY_CONFIG = MemoryConfig(BLOCK, BufferType.L1)
 def _most_shards(
     scheme: TensorMemoryLayout, cores: CoreRangeSet, way: ShardOrientation
 ) -> tuple[int, int]:
-    """How many shards of a scheme cores take, down and across."""
+    """Return the most shards that these cores can take, down and across."""
     if scheme is BLOCK:
         box = cores.bounding_box().grid_size()
         return (box.y, box.x) if way is ROW_MAJOR else (box.x, box.y)
@@ -303,11 +304,11 @@ def create_sharded_memory_config(
     """Return a configuration in L1 that cuts a shape evenly over cores.
 
     Args:
-        shape: of the tensor, or of a shard with `use_height_and_width_as_shard_shape`.
-        core_grid: a `CoreGrid`; for a shard's shape a `CoreRangeSet`, too.
+        shape: the tensor's shape, or a shard's with `use_height_and_width_as_shard_shape`.
+        core_grid: a `CoreGrid` or a `CoreRangeSet`.
 
     Raises:
-        TTKitError: the shape does not divide.
+        TTKitError: the cores do not divide the shape evenly.
 
     Example:
         >>> block, grid = ShardStrategy.BLOCK, CoreGrid(x=4, y=2)
@@ -342,7 +343,8 @@ class _Fields(NamedTuple):
 class TensorSpec(_Fields):
     """Shape, type, layout and place of a tensor, without values.
 
-    The place is a buffer type, or a memory layout and a shard specification, or an `NdShardSpec`.
+    The fourth argument is a memory layout (with a shard specification after it), a buffer type, or
+    an `NdShardSpec`.
 
     Example:
         >>> spec = TensorSpec((2, 3, 40, 50), DataType.FLOAT32, Layout.TILE, BufferType.L1)
@@ -362,7 +364,7 @@ class TensorSpec(_Fields):
         buffer_type=BufferType.DRAM,
         tile=None,
     ):
-        """Make one; a tile is a hint."""
+        """Make a specification; `tile` is a hint, which is ignored."""
         place: Any = memory_layout, buffer_type, shard_spec
         if isinstance(memory_layout, BufferType):
             place = INTERLEAVED, memory_layout
@@ -373,19 +375,24 @@ class TensorSpec(_Fields):
     def sharded(
         self, shard_shape, grid, shard_alignment=ShardShapeAlignment.REQUIRED, orientation=ROW_MAJOR
     ):
-        """Return it with shards of any number of dimensions; they grow to whole tiles."""
+        """Return the specification with shards of any number of dimensions.
+
+        In tile layout the shards grow to whole tiles unless `shard_alignment` is NONE.
+        """
         layout = self.layout if shard_alignment.value else Layout.ROW_MAJOR
         spec = NdShardSpec(padded(tuple(shard_shape), layout), grid, orientation)
         return TensorSpec(*self[:3], spec, buffer_type=self.memory_config.buffer_type)
 
     def _across(self, cut: bool, dims, grid, orientation=ROW_MAJOR):
-        """Return it with the smallest shards along `dims`, or along all others."""
+        """Return the specification with the smallest shards along `dims`, or without `cut` along
+        all other dimensions.
+        """
         named = {dim % len(self.shape) for dim in dims}
         shape = [1 if (i in named) is cut else n for i, n in enumerate(self.shape)]
         return self.sharded(shape, grid, orientation=orientation)
 
     def _even(self, scheme, grid, orientation=ROW_MAJOR):
-        """Return it with rows, columns or both cut over all cores."""
+        """Return the specification with its rows, columns or both divided over all cores."""
         sizes = plane(padded(tuple(self.shape), self.layout))
         cut = (-(-n // most) for n, most in zip(sizes, _most_shards(scheme, grid, orientation)))
         spec = ShardSpec(grid, padded(tuple(cut), self.layout), orientation)
@@ -399,10 +406,11 @@ class TensorSpec(_Fields):
 
 
 def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) -> None:
-    """Check that a configuration is one for a tensor of this stored shape.
+    """Check that a configuration fits a tensor of this stored shape.
 
     Raises:
-        TTKitError: the shards do not cover the tensor, or are more than the cores.
+        TTKitError: there is no shard specification, the shards do not cover the tensor, or there
+            are more shards than cores.
     """
     scheme, spec = config.memory_layout, config.shard_spec
     if config.interleaved or config.nd_shard_spec:

@@ -1,7 +1,7 @@
 """The simulated tensor: one NumPy array for all chips, with its type, layout and topology.
 
-The module also counts the bytes in each chip's DRAM: a buffer takes them until its tensor ends;
-buffers in L1 are not counted.
+The module also counts the bytes in use in each chip's DRAM. A buffer counts until its tensor is
+deallocated or Python deletes it. Buffers in L1 are not counted.
 """
 
 from __future__ import annotations
@@ -31,32 +31,37 @@ from ttkit.sim.tensor.dtypes import Tile, element_size, stored, widened
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, TensorSpec, check_fits
 
-MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
+MeshDevice = Any  # The class is in `sim.mesh`, which imports this module.
 DRAM = BufferType.DRAM
 
 
 # ---------------------------------------------------------------- bytes
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
-# This counts the bytes of all buffers as if on one chip: while they fit, no chip is full.
+# This is the sum of the bytes of all buffers. While the sum fits in the DRAM of one chip, no chip
+# can be full, so the bytes of each chip need not be counted.
 _bound = [0]
 
 
 def register(mesh: MeshDevice) -> None:
-    """Let `mesh` take part in the accounting of the chips that it covers."""
+    """Start counting the bytes of the tensors on `mesh`.
+
+    Only meshes with values count in `bytes_in_use`.
+    """
     mesh.used = Counter()
     if mesh.has_values:
         _meshes.add(mesh)
 
 
 class Allocation:
-    """A buffer of `nbytes` on each chip of `grid`; `free`, or the end of its tensor, gives it back.
+    """A buffer of `nbytes` on each chip of `grid`, until `free` is called or its tensor is deleted.
 
     Raises:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
     __slots__ = ("__weakref__", "made_of", "nbytes", "owner", "used")
-    # A reshaped view was made of these tensors, which end with it.
+    # If the buffer belongs to a reshaped view, the view was made of these tensors. They are
+    # deallocated with the view.
     made_of: tuple[weakref.ref[Tensor], ...]
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
@@ -68,7 +73,7 @@ class Allocation:
         self.used[self.owner] += nbytes
 
     def free(self) -> None:
-        """Give the bytes back; a second call does nothing."""
+        """Stop counting the bytes as in use; a second call does nothing."""
         if self.nbytes:
             _bound[0] -= self.nbytes
             self.used[self.owner] -= self.nbytes
@@ -100,7 +105,7 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
 
 
 def check_room(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
-    """Raise where a shard of this shape beside `like` would not fit, before it is computed."""
+    """Raise if a result with shards of this shape would not fit on the chips of `like`."""
     _, nbytes = stored(shape, like.layout, dtype or like.dtype)
     if _bound[0] + nbytes > like.mesh.dram_bytes:
         _check(like.mesh, like.grid, nbytes)
@@ -120,8 +125,8 @@ def most_in_use(mesh: MeshDevice | None = None) -> int:
     """Return the DRAM bytes in use of the chip that holds most.
 
     Args:
-        mesh: a mesh without values, whose tensors lie on all of its chips; all meshes with values
-            if not given.
+        mesh: a mesh without values, whose tensors lie on all of its chips; if it is not given, all
+            meshes with values are counted.
     """
     if mesh is not None:
         return sum(mesh.used.values())
@@ -135,15 +140,16 @@ LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0,
 class Tensor:
     """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
 
-    `array` has the values of all chips: leading axes run over `grid`, each as long as the mesh
-    axis or 1 where the shards along it are bit-identical, and the shard's own axes follow. Arrays
-    are shared, so nothing writes into one that it did not allocate: an operation in place gives the
-    tensor a new array.
+    `array` has the values of all chips. Its leading axes run over `grid`. Each of them is as long
+    as its mesh axis, or has length 1 if the shards along that axis are bit-identical. The axes of
+    the shard follow. Several tensors may share an array, so no code writes into an array that it
+    did not allocate: an operation in place gives the tensor a new array.
 
     Args:
-        data: a NumPy array or torch tensor, and what else `from_torch` takes; or a list of values,
-            and its shape, type and layout, as in `ttnn.Tensor([1.0, 2.0], [1, 2], ttnn.bfloat16,
-            ttnn.ROW_MAJOR_LAYOUT)`; a mesh and a memory configuration may follow.
+        data: a NumPy array or torch tensor, followed by other arguments of `from_torch`; or a list
+            of values, followed by their shape, type and layout, as in `ttnn.Tensor([1.0, 2.0], [1,
+            2], ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT)`, and perhaps by a mesh and a memory
+            configuration.
     """
 
     __slots__ = (
@@ -170,7 +176,8 @@ class Tensor:
     shard_shape: tuple[int, ...]
     topology: TensorTopology
 
-    # The modules of these operations add them as methods, as they do Python's operators.
+    # The modules that define these operations add them to this class. They also add the methods of
+    # Python's operators.
     __getitem__: Callable[[Tensor, Any], Tensor]
     cpu: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
@@ -183,7 +190,7 @@ class Tensor:
 
     @property
     def array(self) -> np.ndarray:
-        """Leading axes over the grid, then the shard's axes; do not write into it."""
+        """The values: leading axes over the grid, then the shard's axes; do not write into them."""
         if self._array is None:
             asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
             fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
@@ -206,11 +213,11 @@ class Tensor:
 
     @property
     def spec(self) -> TensorSpec:
-        """What `allocate_tensor_on_device` and `from_torch` take."""
+        """Shape, type, layout and memory configuration, as one `TensorSpec`."""
         return TensorSpec._make((self.shape, self.dtype, self.layout, self.memory_config()))
 
     def buffer_address(self) -> int:
-        """Return a number that identifies a buffer: where the host has the values, in 32 bits."""
+        """Return a number for the buffer: the lower 32 bits of the values' address on the host."""
         return self.array.ctypes.data & 0xFFFFFFFF
 
     def shards(self) -> Iterator[np.ndarray]:
@@ -257,7 +264,7 @@ class Tensor:
         return self.plain_memory_config
 
     def is_sharded(self) -> bool:
-        """Return whether each core of a chip has one shard."""
+        """Return whether a chip stores the tensor in shards, as `MemoryConfig` says."""
         return self.plain_memory_config.is_sharded()
 
     def is_allocated(self) -> bool:
@@ -265,10 +272,10 @@ class Tensor:
         return self._array is not None
 
     def deallocate(self, force: bool = False) -> None:
-        """Give the chips' memory back; the tensor keeps its shape and type.
+        """Free the chips' memory; the tensor keeps its shape and type.
 
-        What a reshaped view was made of is deallocated with the view. When that is deallocated
-        itself, the view stays, as in ttnn 0.81.1.
+        If the tensor is a reshaped view, the tensors that it was made of are deallocated, too. If
+        one of those is deallocated first, the view keeps its values, as in ttnn 0.81.1.
         """
         if self._allocation is not None:
             self._allocation.free()
@@ -358,8 +365,8 @@ def new_tensor(
 ) -> Tensor:
     """Return a tensor around `array`, whose values `dtype` can represent, and allocate its memory.
 
-    Without an array, `shape` is that of a shard, and the caller sets the array afterwards, so that
-    no array is made that a chip could not store.
+    If `array` is None, `shape` is the shape of a shard, and the caller sets the array afterwards.
+    So an error about memory comes before the array is made.
     """
     tensor = object.__new__(Tensor)
     tensor.dtype, tensor.layout, tensor.grid, tensor.mesh = dtype, layout, grid, mesh
@@ -379,10 +386,10 @@ def new_tensor(
 
 
 def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
-    """Note where the buffers of a new tensor are; those in L1 are not counted.
+    """Record where the buffers of a new tensor are; buffers in L1 are not counted.
 
     Raises:
-        TTKitError: the configuration is not one for this tensor.
+        TTKitError: the configuration does not fit this tensor.
     """
     check_fits(config, tensor.padded, tensor.layout)
     tensor.plain_memory_config = config
@@ -392,7 +399,10 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
 
 # ---------------------------------------------------------------- print
 def _values(shard: np.ndarray) -> str:
-    """Return whole, fixed-point or scientific (torch's rule) numbers as text; of many, the ends."""
+    """Return values as text: as integers, or in fixed-point or scientific form by torch's rule.
+
+    Only the first and last two values along a long axis are shown.
+    """
     form = "5d" if shard.dtype.kind != "f" else "7.4f"
     finite = np.abs(shard[np.isfinite(shard) & (shard != 0)])
     if form == "7.4f" and finite.size:

@@ -1,8 +1,8 @@
 """Reverse-mode differentiation over ttnn tensors: a tensor that records how it was computed, and
 the backward pass.
 
-Names are ttml's (ttml.autograd). It makes ttnn calls only, so it runs on cards as on the
-simulator."""
+The names are those of ttml.autograd. The module makes only ttnn calls, so it runs on cards as well
+as on the simulator."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ttkit.backend import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
-Value = Any  # It is a ttnn.Tensor of the simulator or of the real library.
+Value = Any  # A value is a ttnn.Tensor of the simulator or of the real library.
 
 
 class Node(NamedTuple):
-    """One recorded operation: its inputs, and how the gradient of its result becomes one of each
-    input.
+    """One recorded operation: its inputs, and a function that takes the gradient of the result and
+    returns a gradient for each input.
     """
 
     name: str
@@ -37,7 +37,10 @@ FREED = Node("an operation that backward has freed", (), lambda grad: ())
 
 
 class Values(np.ndarray):
-    """An array of one number in any shape; NumPy 2.4 converts none with dimensions to `float`."""
+    """An array that `float` converts if it has one element, whatever its shape.
+
+    NumPy 2.4 does not convert an array that has dimensions.
+    """
 
     def __float__(self) -> float:
         return float(self.item())
@@ -46,7 +49,8 @@ class Values(np.ndarray):
 class Tensor:
     """A ttnn tensor in a computation that can be differentiated.
 
-    Operands of + - * may differ where a dimension is 1; the other operand may be a number.
+    The shapes of two operands of + - * may differ where a size is 1. The second operand may be a
+    number.
 
     Args:
         value: the ttnn tensor, on a mesh.
@@ -83,7 +87,8 @@ class Tensor:
         """Make a tensor of an array [any shape], tiled unless `layout` is given.
 
         Args:
-            device: that of the AutoContext unless it is given; one chip is opened if none is open.
+            device: the mesh to put the tensor on, by default the mesh of the AutoContext, which
+                opens one chip if no mesh is open.
         """
         value = from_numpy(
             array,
@@ -112,11 +117,11 @@ class Tensor:
         self._value = value
 
     def get_shard(self) -> Value:
-        """Return what an optimizer updates: all of it, where nothing is sharded."""
+        """Return the ttnn tensor that an optimizer updates; `Parameter` returns a shard of it."""
         return self.get_value()
 
     def set_shard(self, value: Value) -> None:
-        """Replace what an optimizer updates."""
+        """Replace the ttnn tensor that an optimizer updates."""
         self.set_value(value)
 
     def shape(self) -> list[int]:
@@ -148,14 +153,17 @@ class Tensor:
         return self._grad is not None
 
     def backward(self, retain_graph: bool = False) -> None:
-        """Add the gradient of this tensor's sum to every tensor that it depends on and that
-        requires one.
+        """Add the gradient of this tensor's sum to every leaf that it depends on and that requires
+        one.
+
+        A leaf is a tensor that no recorded operation made. If this tensor has a gradient, backward
+        starts from that gradient and not from ones.
 
         Args:
-            retain_graph: keep what was recorded, for another backward.
+            retain_graph: keep the recorded operations for another backward.
 
         Raises:
-            TTKitError: nothing was recorded, or it was freed already.
+            TTKitError: nothing was recorded, or an earlier backward freed it.
         """
         if self._node is None or self._node is FREED:
             fail(
@@ -172,8 +180,9 @@ class Tensor:
         """Record an operation with another operand.
 
         Args:
-            compute: of two ttnn tensors, or one and a number.
-            slopes: of each operand: its gradient, by that of the result and the two values.
+            compute: a function of two ttnn tensors, or of a ttnn tensor and a number.
+            slopes: a function for each operand: it takes the gradient of the result and the two
+                values, and returns the gradient of the operand.
         """
         x, y, inputs = self.full(), other, [self]
         if isinstance(other, Tensor):
@@ -239,7 +248,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
     """Go from the root to the leaves; each tensor passes its gradient on once all operations that
     used it have added theirs.
     """
-    # It counts the uses of a tensor that have not yet added their gradient.
+    # For each tensor, `waits` counts the uses that have not yet added their gradient.
     waits: Counter[Tensor] = Counter()
     todo = [root]
     while todo:
@@ -275,7 +284,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
                 grads[source] = part if source not in grads else grads[source] + part
             waits[source] -= 1
             if waits[source] == 0:
-                del waits[source]  # Otherwise it would keep all activations until the end.
+                del waits[source]  # Otherwise `waits` would keep all activations until the end.
                 if source._node is not None:
                     ready.append(source)
                 elif source in grads:
@@ -288,13 +297,14 @@ def recorded(
     inputs: Sequence[Tensor],
     backward: Callable[[Value], Sequence[Value | None]],
 ) -> Tensor:
-    """Return the result of an operation; record it if gradients are wanted.
+    """Return the result of an operation; record the operation if an input requires a gradient.
 
     Args:
-        name: shown in messages.
+        name: the operation's name for messages.
         value: the result.
-        inputs: the tensors that gradients go to.
-        backward: gradient of the value -> one gradient, or None, for each input.
+        inputs: the tensors that get gradients.
+        backward: a function that takes the gradient of the value and returns one gradient, or None,
+            for each input.
     """
     wanted = recording[0] and any(tensor._requires_grad for tensor in inputs)
     out = Tensor(value, requires_grad=wanted)
@@ -307,7 +317,7 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return `function(x)` and keep only x: backward computes the rest again (Chen 2016).
 
     Args:
-        function: must return the same each time.
+        function: a function that returns the same values in each call.
     """
     if not recording[0]:
         return function(x)
@@ -329,7 +339,7 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def no_grad() -> Iterator[None]:
-    """Record no operations inside: for validation and for sampling."""
+    """Record no operations inside the block; validation and sampling need no gradients."""
     before, recording[0] = recording[0], False
     try:
         yield

@@ -13,11 +13,12 @@ from ttkit import ttnn
 from ttkit.backend import constant
 from ttkit.train.autograd import Tensor, Value, back_to, recorded
 
-# A mask adds this to the scores it hides: it is far below any real score, and finite in bfloat16.
+# A mask adds this number to the scores that it hides. The number is far below any real score, and
+# bfloat16 can represent numbers of this size.
 MASKED_SCORE = -1e9
 
 
-# `causal_attention` has the scores of this many queries in memory at once.
+# `causal_attention` keeps the scores of this many queries in memory at the same time.
 ATTENTION_BLOCK = 512
 
 
@@ -26,9 +27,9 @@ def causal_mask(length: int, copies: int, layout, keys_first: bool = False) -> V
     """Return the mask that hides later keys, [1, 1, copies * length, length], to add to scores.
 
     Args:
-        copies: heads that share keys and lie one below the other.
+        copies: how many heads share keys; their scores are stacked as rows.
         layout: the `Layout` of the scores.
-        keys_first: scores are [keys, queries], and so is the mask.
+        keys_first: True if the scores, and so the mask, are [keys, queries].
     """
 
     def hidden() -> np.ndarray:
@@ -50,7 +51,7 @@ def _rows(value: Value) -> Value:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out].
 
-    With n weights it is n matmuls: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows,
+    With n weights, it does n matmuls: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows,
     out]."""
     value, biases = x.get_value(), [bias] if bias else []
     out = ttnn.linear(value, weight.full(), bias=bias.full() if bias else None, transpose_b=True)
@@ -138,13 +139,13 @@ def _fused(value: Value) -> Value:
 
 
 def heads_creation(x: Tensor, num_heads: int) -> Tensor:
-    """[B, 1, S, heads * d] -> [B, heads, S, d]."""
+    """Separate the heads: [B, 1, S, heads * d] -> [B, heads, S, d]."""
     split = _split(x.get_value(), num_heads)
     return recorded("heads_creation", split, [x], lambda grad: [_fused(grad)])
 
 
 def heads_fusion(x: Tensor) -> Tensor:
-    """[B, heads, S, d] -> [B, 1, S, heads * d]."""
+    """Join the heads: [B, heads, S, d] -> [B, 1, S, heads * d]."""
     heads = x.shape()[1]
     return recorded("heads_fusion", _fused(x.get_value()), [x], lambda grad: [_split(grad, heads)])
 
@@ -178,8 +179,9 @@ def _centred(value: Value) -> Value:
 def _norm(
     name: str, out: Value, inputs: list[Tensor], epsilon: float, centre: Callable[[Value], Value]
 ) -> Tensor:
-    """Record a norm of x, weight and perhaps a bias: `centre`, then divide by the root of the mean
-    square.
+    """Record a norm: it applies `centre` to x, and divides by the root of the mean square.
+
+    The inputs are x, a weight and perhaps a bias.
     """
     x, weight, *biases = inputs
     value = x.get_value()
@@ -236,7 +238,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
 
     The queries are cut into blocks. A block computes its scores with the keys up to its own end,
     and backward computes them again (Dao 2022, "FlashAttention"). So the memory of scores grows
-    with the sequence, not with its square, and of n blocks only (n + 1) / 2n of the scores are
+    with the sequence, not with its square. With n blocks, only (n + 1) / (2 n) of all scores are
     computed.
 
     Args:
@@ -269,8 +271,8 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
 
     def backward(grad: Value) -> list[Value]:
         dqs: list[Value] = []
-        # A block gives gradients to all keys and values up to its own end, so the sums go from the
-        # last block to the first, and what earlier positions get is handed on to the block before.
+        # A block adds to the gradients of all keys and values up to its own end. So the loop goes
+        # from the last block to the first, and `sofar` has the sums for all earlier positions.
         ends: list[list[Value]] = [[], []]
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
@@ -294,13 +296,13 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
 def stacked(values: Value, groups: int) -> Value:
     """Return [B, heads, n, d] as [B, groups, rows, d].
 
-    Heads that share keys lie one below the other, so that their keys need no copies.
+    Heads that share keys are stacked as rows, so their keys need no copies.
     """
     return ttnn.reshape(values, (values.shape[0], groups, -1, values.shape[3]))
 
 
 def unstacked(blocks: Sequence[Value], heads: int) -> Value:
-    """Undo `stacked` for blocks of positions, and join them: return [B, heads, n, d]."""
+    """Undo `stacked` for each block of positions, and return the joined blocks [B, heads, n, d]."""
     shapes = ((each.shape[0], heads, -1, each.shape[3]) for each in blocks)
     return joined([ttnn.reshape(each, shape) for each, shape in zip(blocks, shapes)])
 
@@ -311,7 +313,7 @@ def joined(blocks: Sequence[Value]) -> Value:
 
 
 def positions(values: Value, start: int, end: int) -> Value:
-    """Return some positions of [B, heads, S, d]."""
+    """Return the positions from `start` to before `end` of [B, heads, S, d]."""
     batch, heads, length, width = values.shape
     if (start, end) == (0, length):
         return values
@@ -323,8 +325,8 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
 
     Args:
         x: [B, heads, S, d].
-        cos, sin: [1, 1, S, d], each angle twice.
-        turn: [1, 1, d, d], which maps (a, b) to (-b, a).
+        cos, sin: [1, 1, S, d]; each angle comes twice, for the two numbers of its pair.
+        turn: the matrix [1, 1, d, d] that maps each pair (a, b) to (-b, a).
     """
     value = x.get_value()
     out = value * cos + (value @ turn) * sin
@@ -339,9 +341,10 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
 def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
     """Set elements to zero with the given probability and scale the rest up to keep the mean.
 
-    All devices drop the same positions, as tensor-parallel replicas need, so which elements of a
-    batch are dropped depends on the mesh. ttnn drops in bfloat16 only, where the ones and zeros of
-    a mask are exact."""
+    All devices drop the same positions of their shards, because tensor-parallel chips must drop
+    the same elements of a replicated tensor. So the choice of dropped elements of a batch depends
+    on the mesh. ttnn has dropout only in bfloat16, so the mask is made in bfloat16, in which its
+    ones and zeros are exact."""
     if not probability:
         return x
     value = x.get_value()
@@ -357,12 +360,12 @@ def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
 
 
 def one_hot(ids: Value, numbers: Value) -> Value:
-    """Return [B, 1, S, V]: 1 where a row's token has the column's number.
+    """Return [B, 1, S, V]: 1 where a row's token has the column's number, and 0 elsewhere.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
-        numbers: [1, 1, 1, V], which token each column stands for. If the vocabulary is sharded, a
-            device has its shard of the numbers and gets zeros for tokens of other shards.
+        numbers: [1, 1, 1, V], the token that each column stands for. If the vocabulary is sharded,
+            a device has its shard of the numbers and gets zeros for tokens of other shards.
     """
     batch, length = ids.shape[0], ids.shape[-1]
     column = ttnn.to_layout(ttnn.reshape(ids, (batch, 1, length, 1)), ttnn.TILE_LAYOUT)
@@ -372,14 +375,14 @@ def one_hot(ids: Value, numbers: Value) -> Value:
 def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tensor:
     """Return the table's row of each token, [B, 1, S, E].
 
-    ttnn.embedding and its backward have tables in bfloat16 only; ttnn.gather and ttnn.scatter_add
-    take a float32 one.
+    ttnn.embedding and its backward take only bfloat16 tables. For a float32 table ttnn.gather and
+    ttnn.scatter_add are used.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
         weight: [1, 1, V, E].
-        numbers: of a vocabulary that is sharded, the token of each row of a device's table, [1, 1,
-            1, V on this device]; a token of another device's rows gets zeros.
+        numbers: [1, 1, 1, V on this device], the token of each row of a device's table; it is given
+            only if the vocabulary is sharded. A token whose row another device has gets zeros.
     """
     table, (_, _, rows, width) = weight.full(), weight.shape()
     batch, length = ids.shape[0], ids.shape[-1]
@@ -395,7 +398,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
     is_bfloat16 = table.dtype == ttnn.bfloat16
 
     def index() -> Value:
-        """Return the row of each element of the result, as gather and scatter_add take it."""
+        """Return the table's row for each element of the result, for gather and scatter_add."""
         column = ttnn.reshape(_tiled(flat), (1, 1, count, 1))
         return ttnn.expand(column, [1, 1, count, width])
 
@@ -409,7 +412,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
         given = _rows(grad if here is None else grad * here)
         if is_bfloat16 and count % ttnn.TILE_SIZE == 0:
             return [ttnn.embedding_bw(flat, table, given)]
-        # ttnn adds up float32 in row-major layout only.
+        # ttnn.scatter_add adds up float32 values only in row-major layout.
         plain = ttnn.ROW_MAJOR_LAYOUT
         at, rows = (ttnn.to_layout(each, plain) for each in (index(), given))
         zeros = ttnn.zeros(weight.shape(), dtype=table.dtype, layout=plain, device=table.device())
@@ -427,7 +430,7 @@ def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tenso
     """Return the mean squared difference on each device, [1, 1, 1, 1].
 
     Args:
-        reduce: it is ignored; ttml has other reductions, and here there is only the mean.
+        reduce: a reduction of ttml; it is ignored, because only the mean is available here.
     """
     difference = prediction - target
     return mean(difference * difference)

@@ -1,4 +1,4 @@
-"""Training configurations read from YAML files, each fault with its file, line and column."""
+"""Read training configurations from YAML files; report each fault with file, line and column."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def read_settings(path: AnyPath) -> Settings:
     """Read a training configuration and the files that it names (`model_config: PATH`).
 
     Raises:
-        TTKitError: all faults in them, each with file, line and column.
+        TTKitError: the files have faults; the message lists all, each with file, line and column.
 
     Example:
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
@@ -88,7 +88,7 @@ class _Reading:
             self.follow(document, ("training_config", "model_config"), training.model_config)
 
     def follow(self, document: Document, where: KeyPath, named: str) -> None:
-        """Read the file that a value names, as if its sections were in this one."""
+        """Read the sections of the file that a value names into this configuration."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
             self.read(read_yaml(path, f"{where[-1]} file"))
@@ -96,7 +96,9 @@ class _Reading:
             self.note(document, where, error.rule, error.cure)
 
     def section(self, document: Document, key: str, value) -> Section:
-        """Read a mapping as its section; faults are noted, and the defaults returned."""
+        """Return the section that a mapping describes; if it has faults, note them and return the
+        defaults.
+        """
         kind = SECTIONS[key]
         try:
             return TypeAdapter(kind).validate_python(value, context=IN_A_FILE)

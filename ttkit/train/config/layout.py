@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# It loads ttnn at the first use, since a check of configuration files needs no ttnn.
+# `backend` loads ttnn on first use, because a check of configuration files does not need ttnn.
 from ttkit import backend
 from ttkit.backend import constant, from_numpy
 from ttkit.errors import fail
@@ -26,7 +26,8 @@ from ttkit.train.config.settings import (
 
 TILE = 32
 SHARED_ALONG = {
-    "zero": ("enable_ddp", "enable_cp"),  # Both have the same weights on all chips.
+    # Along the axes of these two strategies, all chips have the same weights.
+    "zero": ("enable_ddp", "enable_cp"),
     "expert_parallel": ("enable_ddp",),
     "sequence_parallel": ("enable_tp",),
 }
@@ -36,10 +37,11 @@ def check_divisible(what: str, size: int, by: str, parts: int) -> None:
     """Raise unless `parts` divides `size`.
 
     Args:
-        what, by: their names, for the message.
+        what, by: the names of `size` and `parts` for the message.
 
     Raises:
-        TTKitError: with the equation and the nearest sizes that are divisible.
+        TTKitError: `parts` does not divide `size`; the message has the equation and the nearest
+            sizes that are divisible.
 
     Example:
         >>> check_divisible("batch_size", 8, "the DDP size", 4)
@@ -58,7 +60,7 @@ def check_divisible(what: str, size: int, by: str, parts: int) -> None:
 
 
 def in_tiles(size: int, tile: int = TILE) -> int:
-    """Return a number of rows or columns in whole tiles.
+    """Return a number of rows or columns, rounded up to whole tiles.
 
     Example:
         >>> in_tiles(1), in_tiles(64), in_tiles(65)
@@ -68,10 +70,10 @@ def in_tiles(size: int, tile: int = TILE) -> int:
 
 
 def zigzag(length: int, parts: int) -> np.ndarray:
-    """Return the order in which `parts` chips share `length` positions: first those of chip 0.
+    """Return `length` positions in the order of the `parts` chips that share them, chip 0 first.
 
-    The sequence is cut into 2 x parts chunks. Chip i has chunk i and, of those at the end, chunk
-    2 x parts - 1 - i, so that causal attention costs all chips the same.
+    The sequence is cut into 2 x parts chunks. Chip i has chunk i from the front and chunk
+    2 x parts - 1 - i from the end, so causal attention costs the same on every chip.
 
     Example:
         >>> zigzag(8, 2)
@@ -83,25 +85,28 @@ def zigzag(length: int, parts: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a training step is sharded over chips; with `on`, over those of an open mesh.
+    """How a training step is sharded over chips; `on` returns the layout on an open mesh.
 
     Args:
-        dp: data parallel: replicas that share a batch.
-        tp: tensor parallel: chips that share each layer.
-        pp: pipeline parallel: stages that share the blocks, each on a mesh of its own.
-        cp: context parallel: chips that share each sequence.
-        ep: expert parallel: chips of the data-parallel axis that share the experts; 1 or `dp`.
-        zero: what data-parallel chips shard, or without them context-parallel ones: 1 the
-            optimizer's state, 2 gradients too, 3 weights too.
+        dp: data parallel: the number of replicas that share a batch.
+        tp: tensor parallel: the number of chips that share each layer.
+        pp: pipeline parallel: the number of stages that share the blocks, each on its own mesh.
+        cp: context parallel: the number of chips that share each sequence.
+        ep: expert parallel: the number of data-parallel chips that share the experts; 1 or `dp`.
+        zero: the stage of ZeRO: with 1 the optimizer's state is sharded, with 2 the gradients, too,
+            with 3 the weights, too. The data-parallel chips have the shards, or the
+            context-parallel chips if there are no data-parallel ones.
         sequence_parallel: between the tensor-parallel matmuls, the sequence is sharded over `tp`
             chips.
         recompute: a block keeps only its input, and backward computes the rest again.
-        micro_batches: how many equal micro-batches a batch is split into, one after the other.
-        schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
-        chunks: parts of the model on each stage; above 1 with the interleaved schedule.
-        blocks: of each stage; divided evenly unless given.
-        precision: of weights, gradients and activations.
-        hosts: ranks with replicas, which share the optimizer's state; a plan counts them.
+        micro_batches: the number of equal micro-batches of a batch, which run one after the other.
+        schedule: the schedule of the pipeline, a name in `ttkit.plans.pipelines.SCHEDULES`.
+        chunks: the number of parts of the model on each stage; the interleaved schedule needs more
+            than 1.
+        blocks: the number of blocks of each stage; they are divided evenly unless given.
+        precision: the type of weights, gradients and activations.
+        hosts: the number of ranks that have replicas and share the optimizer's state; only the
+            planner of layouts sets it.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
         device: the open mesh, set by `on`.
 
@@ -129,7 +134,7 @@ class Layout:
 
     @property
     def chips(self) -> int:
-        """How many chips it takes."""
+        """The number of chips that the layout takes."""
         return self.dp * self.tp * self.pp * self.cp
 
     @classmethod
@@ -137,8 +142,9 @@ class Layout:
         """Return the layout of a training configuration.
 
         Raises:
-            TTKitError: the strategies do not fit the mesh, something is to be shared along a
-                strategy that is off, or the stages are no ranks.
+            TTKitError: the strategies do not fit the mesh, an option of `layout` needs a strategy
+                that is off, a pipeline or context parallelism does not fit `multihost_config`, or
+                the sequence cannot be cut over the context-parallel chips.
 
         Example:
             >>> from ttkit.train.config.settings import DeviceConfig
@@ -220,8 +226,8 @@ class Layout:
 
     # ------------------------------------------------------------ on a mesh
     def along(self, shape: Sequence[int]) -> Layout:
-        """Return what of the layout is on one mesh of a shape: dp, cp and tp are the chips along
-        its axes, without the replicas that have meshes of their own.
+        """Return the layout of one mesh of this shape: dp, cp and tp become the numbers of chips
+        along its axes. Replicas on other meshes do not count.
 
         Example:
             >>> Layout(dp=16, tp=8).along((4, 8)).dp
@@ -236,7 +242,7 @@ class Layout:
         return replace(self, **sizes, ep=ep, axes=axes)  # type: ignore[arg-type]
 
     def on(self, mesh) -> Layout:
-        """Return the layout on an open mesh, on which it can place tensors.
+        """Return the layout on an open mesh, so that it can place tensors there.
 
         Example:
             >>> from ttkit import ttnn
@@ -267,17 +273,17 @@ class Layout:
 
     @property
     def zero_axis(self) -> int | None:
-        """The mesh axis over which ZeRO shards: that of DP, else that of CP."""
+        """The mesh axis that ZeRO shards over: the DP axis, or without DP the CP axis."""
         return self.cp_axis if self.dp_axis is None else self.dp_axis
 
     @property
     def zero_shards(self) -> int:
-        """How many chips share what ZeRO shards."""
+        """The number of chips that ZeRO shards over."""
         return self.cp if self.dp == 1 else self.dp
 
     @property
     def replica_axes(self) -> list[int]:
-        """The mesh axes along which chips have the same weights and other tokens."""
+        """The mesh axes along which chips have the same weights and different tokens."""
         return [axis for axis in (self.dp_axis, self.cp_axis) if axis is not None]
 
     @property
@@ -288,8 +294,8 @@ class Layout:
     def mapper(
         self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None
     ):
-        """Return the mapper that shards one tensor dimension over the tensor-parallel axis, one
-        over the data-parallel and one over the context-parallel axis.
+        """Return the mapper that shards `tp_dim` of a tensor over the tensor-parallel axis,
+        `dp_dim` over the data-parallel axis, and `cp_dim` over the context-parallel axis.
         """
         ttnn = backend.load()
         placements: list = [ttnn.PlacementReplicate() for _ in self.device.shape]
@@ -309,7 +315,7 @@ class Layout:
         cp_dim: int | None = None,
         layout=None,
     ):
-        """Put an array [any shape] on the mesh, tiled and of the layout's type unless given.
+        """Put an array [any shape] on the mesh, by default in tiles and of the type `self.dtype`.
 
         Positions along `cp_dim` are sharded in `zigzag` order."""
         ttnn = backend.load()
@@ -324,8 +330,8 @@ class Layout:
         )
 
     def tokens(self, ids: np.ndarray):
-        """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis, the
-        sequence over the context-parallel one.
+        """Put tokens [B, 1, 1, S] on the mesh: shard the batch over the data-parallel axis, and the
+        sequence over the context-parallel axis.
         """
         check_divisible("batch_size", ids.shape[0], "the number of replicas", self.dp)
         ttnn = backend.load()
@@ -338,7 +344,10 @@ class Layout:
         )
 
     def numbers(self, size: int, tp_dim: int | None = None):
-        """Put 0, 1 and so on on the mesh, [1, 1, 1, size], float32, which is exact up to 2^24."""
+        """Put the numbers from 0 to size - 1 on the mesh, [1, 1, 1, size].
+
+        Their type is float32, which is exact up to 2^24.
+        """
         row = functools.partial(np.arange, size, dtype=np.float32)
         return self.place(
             constant((size,), row, self.device)[None, None, None],
@@ -348,11 +357,11 @@ class Layout:
 
     # ------------------------------------------------------------ rules
     def zero_dim(self, shape: Sequence[int]) -> int | None:
-        """Return the dimension along which ZeRO shards a weight, in whole tiles; None if it does
-        not.
+        """Return the dimension along which ZeRO shards a weight in whole tiles, or None if ZeRO
+        does not shard it.
 
         Args:
-            shape: of the weight on a chip, [1, 1, out, in].
+            shape: the weight's shape on a chip, [1, 1, out, in].
 
         Example:
             >>> layout = Layout(dp=8, zero=1)
@@ -419,11 +428,11 @@ class Layout:
         """Raise unless the layout cuts a model and a batch of sequences evenly.
 
         Args:
-            batch: of all replicas together.
-            sequence: tokens of each.
+            batch: the number of sequences of all replicas together.
+            sequence: the number of tokens of each sequence.
 
         Raises:
-            TTKitError: with the rule that it breaks and its numbers.
+            TTKitError: the layout breaks a rule; the message has the rule and its numbers.
 
         Example:
             >>> Layout(tp=4).check(TransformerConfig(num_heads=6), 8, 128)

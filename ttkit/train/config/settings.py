@@ -1,8 +1,8 @@
 """The sections of a training configuration, checked by pydantic.
 
 Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. ttml ignores a key
-that it does not know, so a misspelt one silently keeps its default; here it is an error that names
-the nearest key."""
+that it does not know, so a setting whose key is misspelt silently keeps its default. Here such a
+key is an error, and the message names the nearest key."""
 
 import itertools
 import json
@@ -35,7 +35,8 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
 # Pydantic adds these to a fault's location; no key of a file has these names.
 PYDANTIC_TAGS = ("AdamW", "SGD", "[key]")
-# Files may have these names: ttml in C++ writes "dropout", tt-metal's 3-tier guide "steps".
+# Files may also use these names: ttml in C++ writes "dropout", and tt-metal's 3-tier guide writes
+# "steps".
 ALIASES = {"dropout": "dropout_prob", "steps": "max_steps"}
 
 
@@ -56,13 +57,13 @@ Natural = Annotated[StrictInt, Field(ge=0)]
 
 @dataclass(frozen=True, config=STRICT)
 class Section:
-    """The base of all sections: values from Python code are checked like those of a file."""
+    """The base class of all sections; it checks values from Python code like those of a file."""
 
     @model_validator(mode="wrap")
     @classmethod
     def _checked(cls, value, handler: Callable, info):
         names = [field.name for field in fields(cls)]
-        # Positional arguments are named, so that a fault names its field.
+        # Positional arguments become keywords, so that a fault names its field.
         if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):
             value = ArgsKwargs((), dict(zip(names, value.args)) | (value.kwargs or {}))
         try:
@@ -75,7 +76,7 @@ class Section:
 
 
 def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[KeyPath, str, str]]:
-    """Yield (place, rule, cure) of each fault that pydantic found."""
+    """Yield the place, the rule and the cure of each fault that pydantic found."""
     for fault in error.errors(include_url=False):
         kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
         where = tuple(part for part in fault["loc"] if part not in PYDANTIC_TAGS)
@@ -116,26 +117,27 @@ def _keys(section: type[Section], where: KeyPath) -> list[str]:
 
 @dataclass(frozen=True)
 class DeviceConfig(Section):
-    """The mesh to open and the strategies that take its axes."""
+    """The mesh to open, and the parallel strategies that are on."""
 
     mesh_shape: tuple[Count, ...] = Field(default=(1, 1), min_length=1, max_length=2)
     device_ids: tuple[Natural, ...] | None = None
     enable_ddp: StrictBool = False
     enable_tp: StrictBool = False
-    enable_pp: StrictBool = False  # Stages are on ranks, so it takes no axis of the mesh.
+    enable_pp: StrictBool = False  # Each stage is a rank, so a pipeline takes no mesh axis.
     enable_cp: StrictBool = False
 
 
 @dataclass(frozen=True)
 class LayoutConfig(Section):
-    """What else is sharded along the strategies' axes; ttml has no such section."""
+    """Options that shard more along the axes of the strategies; ttml does not have this section."""
 
-    # ZeRO shards along the axis of DDP, or without DDP of CP. Ranks that have replicas share the
-    # optimizer's state from stage 1 on.
+    # ZeRO shards along the axis of DDP, or along the axis of CP if DDP is off. From stage 1 on,
+    # ranks that have replicas share the optimizer's state.
     zero: Literal[0, 1, 2, 3] = 0
-    sequence_parallel: StrictBool = False  # The TP axis shards activations between its matmuls.
-    expert_parallel: StrictBool = False  # The DP axis shards experts.
-    # A bucket of gradients has at most this many MB; 0 sends each alone.
+    # Between the matmuls of tensor parallelism, activations are sharded along the axis of TP.
+    sequence_parallel: StrictBool = False
+    expert_parallel: StrictBool = False  # The experts are sharded along the axis of DDP.
+    # A bucket of gradients has at most this many MB; with 0 each gradient is sent alone.
     bucket_mb: NonNegative = 0.0
 
 
@@ -171,18 +173,19 @@ class TransformerConfig(Section):
     theta: Above0 = 10000.0
     num_groups: Count = 3
     rope_scaling: RopeScaling | None = None
-    # The keys from here to balance_loss are ttkit's own. "flash" computes scores again in backward,
-    # "stored" keeps them.
+    # ttml does not have the keys from here to balance_loss. With "flash" backward computes the
+    # scores again, and with "stored" they are kept.
     attention: Literal["flash", "stored"] = "flash"
-    # With 0 the MLP is dense.
+    # With 0 each block has one MLP and no experts.
     num_experts: Natural = 0
     experts_per_token: Count = 2
     capacity_factor: Above0 = 1.25  # An expert has this many times its even share of slots.
-    balance_loss: NonNegative = 0.01  # The total loss has this many times Switch's balance loss.
+    # The total loss includes this many times Switch's balance loss.
+    balance_loss: NonNegative = 0.01
 
     @property
     def is_tied(self) -> bool:
-        """Whether the token table is the head's weight too."""
+        """Whether the token table and the head are the same weight."""
         return self.weight_tying in ("enabled", True)
 
 
@@ -253,7 +256,10 @@ class TrainingConfig(Section):
 
 @dataclass(frozen=True)
 class SchedulerConfig(Section):
-    """The learning rate over time: up to max_lr in warmup_steps, held, then down to min_lr."""
+    """The learning rate over time.
+
+    It rises to max_lr in warmup_steps, stays there for hold_steps, and then falls to min_lr.
+    """
 
     max_lr: NonNegative = 1e-3
     min_lr: NonNegative = 0.0
@@ -265,7 +271,7 @@ class SchedulerConfig(Section):
 class PipelineParallelConfig(Section):
     """The blocks of the model on each rank, and the schedule of the stages.
 
-    ttml does not have the last two keys.
+    ttml does not have `schedule` and `chunks_per_rank`.
     """
 
     num_blocks: Count = 6
@@ -291,7 +297,7 @@ class MultihostConfig(Section):
 
     @property
     def blocks_per_stage(self) -> list[int]:
-        """The number of blocks of each stage; empty where they are divided evenly."""
+        """The number of blocks of each stage, or [] if the blocks are divided evenly."""
         return [blocks for _, blocks in sorted(self.pipeline.blocks_per_rank.items())]
 
 
@@ -300,8 +306,10 @@ class Distributed(Section):
     """Training on several hosts by plain MPI: each rank has its own mesh and part of the batch."""
 
     enabled: StrictBool = False
-    hosts: str = "hosts.json"  # A hostfile with lines 'NAME slots=N' serves, too.
-    ranks: Natural = 0  # A plan assumes this many; in a run, 0 takes all that are there.
+    hosts: str = "hosts.json"  # The file may also be a hostfile with lines 'NAME slots=N'.
+    # A plan and the check of a file assume this many ranks, and 0 counts as 1. A run uses all ranks
+    # that MPI started.
+    ranks: Natural = 0
 
 
 @dataclass(frozen=True)
@@ -322,7 +330,7 @@ SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in field
 STRATEGIES = {"dp": "ddp", "cp": "cp", "tp": "tp"}
 # Each pair is a strategy and its mesh axis.
 Axes = tuple[tuple[str, int], ...]
-# The training guide quotes this sentence, so that users search for it.
+# The training guide quotes this sentence, so users may search for it.
 GUIDES_RULE = (
     "The number of parallelization axes must be equal to the number of mesh shape dimensions"
 )
@@ -338,15 +346,17 @@ def enabled_strategies(config) -> list[str]:
 
 
 def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
-    """Return the mesh axis of each strategy that is on, by ttml's newest rule: on a line of chips
-    the only strategy gets the axis longer than 1, as the training guide promises for [1, 32].
+    """Return the mesh axis of each strategy that is on, by ttml's newest rule.
+
+    On a line of chips the only strategy gets the axis that is longer than 1, as the training guide
+    promises for [1, 32].
 
     Args:
         shape: rows and columns of the mesh.
         on: those of "dp", "cp" and "tp" that are on, in this order.
 
     Raises:
-        TTKitError: the wrong number of strategies for the shape, in ttml's words.
+        TTKitError: the number of strategies does not fit the shape; the message is ttml's.
 
     Example:
         >>> parallel_axes((4, 8), ["dp", "tp"]), parallel_axes((1, 32), ["tp"])
@@ -355,7 +365,7 @@ def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
     mesh = f"MeshShape({list(shape)})"
     asked = " and ".join(f"enable_{STRATEGIES[name]}" for name in on) or "no parallelism"
     wide = [axis for axis, size in enumerate(shape) if size > 1]
-    if not wide and not on:  # One chip needs no strategy: ttml makes no context for it.
+    if not wide and not on:  # One chip needs no strategy, and ttml makes no context for it.
         return ()
     got = ", ".join(f"{STRATEGIES[s]}={str(s in on).lower()}" for s in ("dp", "tp", "cp"))
     rule = (
@@ -378,11 +388,11 @@ def split_blocks(
     """Return the blocks of each part of a pipeline: chunk c of stage s is part c * stages + s, as
     in `ttkit.plans.Schedule`.
 
-    Unless given, the parts have equal sizes; if the blocks do not divide, the first parts have one
-    more.
+    Unless `per_stage` is given, the parts have equal sizes. If the blocks cannot be divided evenly,
+    each of the first parts has one block more.
 
     Args:
-        per_stage: how many blocks each stage has, all its chunks together.
+        per_stage: the number of blocks of each stage, which is the sum over its chunks.
 
     Raises:
         TTKitError: a part has no block, or the counts do not add up to the model's blocks.

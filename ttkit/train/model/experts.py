@@ -1,13 +1,15 @@
 """Mixtures of experts: a router sends each token to a few of many MLPs.
 
-A token chooses its k likeliest experts. With k = 1 the expert's output counts as much as its
-probability (Switch, Fedus 2021), else as much as its share of the probability of the k (Mixtral,
-Jiang 2024). An expert has C = ceil(capacity_factor k S / experts) slots for each sequence of S
-tokens, so the same tokens get slots however the batch is sharded (GShard's groups, Lepikhin 2020).
-Tokens take slots in their order: no token depends on a later one. A choice without a slot adds
-nothing; the residual connection still carries the token.
+A token chooses its k likeliest experts. With k = 1 the expert's output is multiplied by the
+expert's probability (Switch, Fedus 2021). With more, each output is multiplied by the expert's
+share of the probability of all k (Mixtral, Jiang 2024). For each sequence of S tokens, an expert
+has C = ceil(capacity_factor k S / experts) slots, at most S. So the same tokens get slots, whatever
+the sharding of the batch (GShard's groups, Lepikhin 2020). Tokens take slots in their order: no
+token depends on a later one. If a chosen expert has no slot left, it adds nothing to the token;
+the residual connection still passes the token on.
 
-With expert parallelism each of n data-parallel ranks has 1 / n of the experts:
+With expert parallelism each of n data-parallel ranks has 1 / n of the experts. In the table, E is
+the number of experts, W the width of the model, and B the number of a chip's sequences:
 
 | step     | a chip's tensor                                                | sent         |
 |----------|----------------------------------------------------------------|--------------|
@@ -41,29 +43,30 @@ def capacity(config: TransformerConfig, length: int) -> int:
 
 
 def choices(probs: Value, k: int, numbers: Value) -> Value:
-    """Return [B, 1, S, E], float32: 1 for a token's k likeliest experts.
+    """Return [B, 1, S, E], float32: 1 for a token's k likeliest experts, and 0 for the others.
 
     Args:
-        probs: [B, 1, S, E].
+        probs: [B, 1, S, E], the probabilities of the experts.
         numbers: [1, 1, 1, E], float32, the experts' numbers.
     """
     batch, _, length, experts = probs.shape
     _, found = ttnn.topk(probs, k, dim=-1)
-    found = ttnn.typecast(found, ttnn.uint32)  # No uint16 tensor can be reshaped in ttnn.
+    found = ttnn.typecast(found, ttnn.uint32)  # ttnn cannot reshape a uint16 tensor.
     each = ops.one_hot(ttnn.reshape(found, (batch, 1, 1, length * k)), numbers)
     each = ttnn.reshape(ttnn.typecast(each, ttnn.float32), (batch, length, k, experts))
     return ttnn.reshape(ttnn.sum(each, dim=2, keepdim=True), (batch, 1, length, experts))
 
 
 def places(chosen: Value, numbers: Value) -> Value:
-    """Return [B, S, E, C]: 1 where a token has a slot of an expert's queue.
+    """Return [B, S, E, C]: 1 where a token has a slot of an expert, and 0 elsewhere.
 
     Args:
-        chosen: [B, 1, S, E] of ones and zeros.
+        chosen: [B, 1, S, E], the result of `choices`.
         numbers: [1, 1, 1, C], float32, the slots' numbers.
     """
     batch, _, length, experts = chosen.shape
-    # A token's turn is 0 if it is the first in an expert's queue, and -1 if it is not in it.
+    # The turn of the first token that chose an expert is 0, that of the second is 1, and so on. A
+    # token that did not choose the expert has turn -1.
     turn = ttnn.cumsum(chosen, 2) * chosen - 1.0
     return ttnn.eq(ttnn.reshape(turn, (batch, length, experts, 1)), numbers)
 
@@ -98,15 +101,17 @@ class Experts(Module):
             self.gate = Parameter(wide, start, layout, 2)
         self.up = Parameter(wide, start, layout, 2)
         self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
-        self.balance: Value = None  # The last forward sets it, [1, 1, 1, 1].
-        # The backward pass sets it: the gradient of the total loss by this loss.
+        self.balance: Value = None  # Each forward in training sets this loss, [1, 1, 1, 1].
+        # The backward of `with_balance` sets this to the gradient of the total loss with respect to
+        # `balance`.
         self.balance_grad: Value | float = 0.0
-        # These are 0, 1 and so on, [1, 1, 1, size], by their number.
+        # `numbers(size)` is a tensor of the numbers from 0 to size - 1, [1, 1, 1, size]. Each size
+        # is put on the mesh only once.
         self.numbers = functools.cache(layout.numbers)
 
     @property
     def is_balancing(self) -> bool:
-        """Whether the balance loss counts: in training."""
+        """Whether the balance loss counts: only in training, and if its weight is above 0."""
         return self.training and self.config.balance_loss > 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,8 +119,9 @@ class Experts(Module):
         config, layout = self.config, self.layout
         k, experts = config.experts_per_token, config.num_experts
         weight = used_on_shards(self.router.weight, layout)
-        # Each chip weighs its local shard of the outputs with the logits, so `enter` sums the
-        # logits' gradients.
+        # Each tensor-parallel chip multiplies its own partial outputs by weights that depend on the
+        # logits. So each chip has only a part of the logits' gradient, and the backward of `enter`
+        # adds the parts.
         logits = enter(ops.linear(x, weight), layout)
         batch, _, length, width = (rows := enter(x, layout)).shape()
         probs = ttnn.softmax(logits.get_value(), dim=-1)
@@ -136,7 +142,7 @@ class Experts(Module):
         return leave(weights @ ops.reshape(y, (batch, 1, experts * size, width)), layout)
 
     def _computed(self, x: Tensor) -> Tensor:
-        """Put tokens [B, E, C, W] through their experts, wherever these are."""
+        """Return the experts' outputs for tokens [B, E, C, W]; a chip computes its own experts."""
         axis = self.layout.dp_axis if self.layout.ep > 1 else None
         x = ops.transpose(all_to_all(x, 0, 1, axis), 0, 1)
         experts, batch, size, width = x.shape()
@@ -151,10 +157,11 @@ class Experts(Module):
     def _balanced(self, logits: Tensor, probs: Value, chosen: Value) -> Tensor:
         """Return the logits; their backward adds the gradient of the balance loss.
 
-        The loss (Switch, eq. 4) is alpha E sum_e f_e P_e: f the share of a sequence's choices that
-        fall on an expert, P its mean probability; alpha if all are even. It is the mean over
-        sequences. Each block keeps its own balance loss and passes none to the next, so that blocks
-        can be recomputed and can be on other meshes than the model's loss.
+        The loss of a sequence (Switch, eq. 4) is alpha E sum_e f_e P_e. Here f_e is expert e's
+        share of the choices of all tokens, and P_e is its mean probability. If all experts have
+        equal shares, the loss is alpha. The balance loss is the mean over the sequences.
+        Each block keeps its own balance loss and does not pass it to the next block, so that blocks
+        can be recomputed, and can be on other meshes than the model's loss.
         """
         batch, _, length, experts = probs.shape
         k, scale = self.config.experts_per_token, self.config.balance_loss * experts / batch
@@ -164,8 +171,8 @@ class Experts(Module):
         self.balance = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True)
 
         def backward(grad: Value) -> list[Value]:
-            # Every chip along the tensor-parallel axis adds this gradient, so each takes 1 / tp of
-            # it.
+            # The gradients of all tp chips along the tensor-parallel axis are added later, so each
+            # chip contributes 1 / tp of this gradient.
             own = ops.softmax_back(probs, shares) * (1 / (length * self.layout.tp))
             return [grad + own * self.balance_grad]
 
@@ -173,7 +180,7 @@ class Experts(Module):
 
 
 def with_balance(loss: Tensor, layers: Sequence[Experts]) -> Tensor:
-    """Return a loss [1, 1, 1, 1] plus the layers' balance losses, which get its gradient."""
+    """Return a loss [1, 1, 1, 1] plus the layers' balance losses; backward sets `balance_grad`."""
     if not layers:
         return loss
 

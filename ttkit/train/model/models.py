@@ -1,9 +1,9 @@
 """GPT and Llama from a transformer_config, on one device or sharded over a mesh.
 
-The initial weights are the same on every mesh, bit for bit. The results are the same within
-rounding, because a sharded model adds in another order. The shards are Megatron's (Shoeybi 2019):
-queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
-after each pair; the vocabulary is sharded."""
+The initial weights are the same on every mesh, bit for bit. The results differ only by rounding,
+because a sharded model adds in another order. The model is sharded as in Megatron (Shoeybi 2019):
+the matrices of queries, keys and values and the first MLP matrix are cut by columns, and the matrix
+after them is cut by rows. One all-reduce follows each such pair. The vocabulary is sharded, too."""
 
 import functools
 from collections.abc import Callable
@@ -43,8 +43,9 @@ from ttkit.train.parallel.ring_attention import ring_attention_sdpa
 
 
 class Rotary(Module):
-    """The angles of rotary positions: pair i of a head rotates by position x theta^(-2i/d), slower
-    with rope_scaling.
+    """The angles of rotary positions: pair i of a head rotates by position x theta^(-2i/d).
+
+    With rope_scaling, slow pairs rotate even more slowly.
     """
 
     def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
@@ -64,18 +65,18 @@ class Rotary(Module):
         share = (turns - scaling.low_freq_factor) / (
             scaling.high_freq_factor - scaling.low_freq_factor
         )
-        # A slow pair has share 0 and is stretched by the whole factor; a fast one has 1 and stays
-        # as it is.
+        # A slow pair has share 0, and its frequency is divided by the whole factor. A fast pair has
+        # share 1 and does not change.
         share = np.clip(share, 0, 1)
         return found * ((1 - share) / scaling.scaling_factor + share)
 
     def tables(self, start: int, length: int, cp_dim: int | None = None) -> tuple[Value, Value]:
-        """Return cos and sin of the positions from `start`, [1, 1, length, d] on the mesh.
+        """Return cos and sin of the angles from position `start` on, [1, 1, length, d] on the mesh.
 
         Each angle comes twice, for the two numbers of its pair.
 
         Args:
-            cp_dim: 2 shards the positions over the context-parallel chips.
+            cp_dim: with 2 the positions are sharded over the context-parallel chips.
         """
 
         def table(function) -> np.ndarray:
@@ -101,7 +102,7 @@ class Rotary(Module):
 
 
 class Attention(Module):
-    """Causal attention; each device has its part of the heads and of the groups that share keys."""
+    """Causal attention; each tensor-parallel device has some of the heads and their keys."""
 
     def __init__(
         self,
@@ -127,11 +128,12 @@ class Attention(Module):
         """[B, 1, S, E] -> the same shape.
 
         Args:
-            cache: a `ttkit.train.Sampler`, which has earlier keys and values; it takes those of
-                this one token.
+            cache: a `ttkit.train.Sampler`, which has the keys and values of earlier tokens. Then x
+                is one token, and the cache gets its key and value, too.
         """
         layout = self.query.layout
-        x = enter(x, layout)  # One `enter` for the three sums their gradients in one collective.
+        # The three matmuls share one `enter`, so one collective sums their gradients.
+        x = enter(x, layout)
         q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)
@@ -153,14 +155,14 @@ class Attention(Module):
 
 
 class Vocabulary(Module):
-    """The token table and the head, both sharded along the vocabulary; one parameter for both if
-    they are tied.
+    """The token table and the head, both sharded along the vocabulary. If they are tied, they are
+    the same parameter.
 
     Args:
-        vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
-            device.
+        vocab_size: the number of tokens. The table is padded with rows of zeros to whole tiles on
+            each device.
         has_table, has_head: a pipeline stage that has only one end of the model sets one of them to
-            False. Tied weights are then in both stages, which add their gradients.
+            False. Tied weights are then on two stages, and the stages add their gradients.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class Vocabulary(Module):
         return self.layout.numbers(self.padded, 3)
 
     def embed(self, ids: Value) -> Tensor:
-        """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
+        """Tokens [B, 1, 1, S] -> [B, 1, S, E]; a device without a token's row adds zeros."""
         numbers = self.numbers if self.layout.tp > 1 else None
         return leave(ops.embedding(ids, self.table, numbers), self.layout)
 
@@ -202,13 +204,15 @@ class Vocabulary(Module):
         return y
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:
-        """Return the mean cross-entropy of this device's tokens [B, 1, 1, S]."""
+        """Return each device's mean cross-entropy; `targets` are its tokens [B, 1, 1, S]."""
         return cross_entropy_loss(logits, targets, self.numbers, self.layout.tp_axis)
 
 
 def mlp_width(config: TransformerConfig) -> int:
-    """Return the inner width of the MLP: unless given, four times the width, in Llama 8/3 of it, up
-    to a multiple of 256.
+    """Return the inner width of the MLP: `intermediate_dim` if it is given.
+
+    The default is 4 times the width. For Llama it is 8/3 of the width, rounded up to a multiple of
+    256.
     """
     width = config.embedding_dim
     default = -(-(8 * width // 3) // 256) * 256 if config.model_type == "llama" else 4 * width
@@ -224,8 +228,8 @@ def norm_of(config: TransformerConfig, layout: Layout) -> LayerNorm | RMSNorm:
 class Block(Module):
     """x + attention(norm(x)), then x + MLP(norm(x)).
 
-    The MLP is up, GELU, down; Llama's is SwiGLU (Shazeer 2020), has no biases, and its attention
-    has rotary positions and grouped keys.
+    GPT's MLP is a matmul, GELU and a second matmul. Llama's MLP is SwiGLU (Shazeer 2020). Llama has
+    no biases, and its attention has rotary positions and grouped keys.
     """
 
     def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
@@ -267,8 +271,8 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         reached, block.dropout.calls = block.dropout.calls, first
         y = block(x)
-        # Other micro-batches may have advanced the counter since the first call, so it must not go
-        # back.
+        # Other micro-batches may have advanced the counter since the first call, and the counter
+        # must not go back.
         block.dropout.calls = max(reached, block.dropout.calls)
         return y
 
@@ -278,14 +282,14 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
 class Transformer(Module):
     """Tokens to logits: the table, the blocks, a last norm, the head.
 
-    GPT-2's architecture (Radford 2019) has learned positions, layer norms and GELU by tanh, Llama's
-    (Touvron 2023) rotary positions, RMS norms, SwiGLU, grouped keys and no biases.
+    GPT-2 (Radford 2019) has learned positions, layer norms and GELU by tanh. Llama (Touvron 2023)
+    has rotary positions, RMS norms, SwiGLU, grouped keys and no biases.
 
     Args:
         config: the model.
-        layout: how its weights are sharded; the AutoContext's unless given.
-        blocks: the blocks of a pipeline stage; all unless given. The first stage has the table, the
-            last one the head.
+        layout: how its weights are sharded; the AutoContext's layout unless given.
+        blocks: the blocks of a pipeline stage; all blocks unless given. The first stage has the
+            table, and the last stage has the head.
 
     Example:
         >>> from ttkit.train.config.settings import TransformerConfig
@@ -319,16 +323,17 @@ class Transformer(Module):
             self.norm = norm_of(config, self.layout)
         self.dropout = Dropout(config.dropout_prob)
         for index, block in self.blocks.items():
-            # Its index in the whole model lets a pipeline stage drop the same elements.
+            # The seed depends on the block's index in the whole model, so a pipeline stage drops
+            # the same elements as the whole model.
             block.dropout.seed = index + 1
-        self.parameters()  # `parameters` also gives each parameter its name.
+        self.parameters()  # This call gives each parameter its name.
 
     def dropouts(self) -> list[Dropout]:
         """The dropouts of the embedding and of each block."""
         return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
     def embed(self, ids: Value, cache=None) -> Tensor:
-        """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
+        """Tokens [B, 1, 1, S] -> [B, 1, S, E]; a GPT adds the vectors of the positions."""
         x = self.vocabulary.embed(ids)
         if self.position:
             length = ids.shape[-1] * self.layout.cp
@@ -350,8 +355,8 @@ class Transformer(Module):
             )
         if length == most and self.layout.cp == 1:
             return table
-        # A one-hot matmul selects the rows, as each context-parallel chip needs rows of its own
-        # positions.
+        # A matmul with one-hot rows selects the rows of the table, because each context-parallel
+        # chip needs the rows of its own positions.
         first = functools.partial(np.eye, length, most, dtype=np.float32)
         rows = constant((length, most), first, self.layout.device)[None, None]
         return Tensor(self.layout.place(rows, cp_dim=2), False) @ table
@@ -359,7 +364,8 @@ class Transformer(Module):
     def forward(self, ids, cache=None) -> Tensor:
         """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device].
 
-        A pipeline stage after the first takes [B, 1, S, E], one before the last returns it."""
+        A pipeline stage after the first takes [B, 1, S, E] in place of tokens. A stage before the
+        last returns [B, 1, S, E] in place of logits."""
         x = self.embed(ids, cache) if self.is_first else ids
         sparing = self.config.runner_type == "memory_efficient" and self.training
         for block in self.blocks.values():
@@ -367,19 +373,23 @@ class Transformer(Module):
         return self.vocabulary.logits(self.norm(x)) if self.is_last else x
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:
-        """Return the mean cross-entropy of the tokens on each device, [1, 1, 1, 1]; in training
-        with the experts' balance loss of the last forward.
+        """Return the mean cross-entropy of the tokens on each device, [1, 1, 1, 1].
+
+        In training, the experts' balance losses of the last forward are added.
         """
         return with_balance(self.vocabulary.loss(logits, targets), self.experts())
 
     def experts(self) -> list[Experts]:
-        """Return the mixtures in the blocks that balance their load: in training."""
+        """Return the mixtures of experts whose balance loss counts; outside training, none does."""
         found = [block.experts for block in self.blocks.values()]
         return [layer for layer in found if layer and layer.is_balancing]
 
     def whole(self, logits: Tensor) -> Tensor:
-        """Return the logits [B, 1, S, V] of the whole vocabulary on every device, padding last."""
+        """Return the logits [B, 1, S, V] of the whole vocabulary on every device.
+
+        The columns of padding come last.
+        """
         return all_gather(logits, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
 
 
-create_model = Transformer  # It has the model of a transformer_config, without values.
+create_model = Transformer  # The model's parameters do not have values yet.

@@ -1,9 +1,9 @@
 """Parameters and the layers of models, plain and sharded over the tensor-parallel axis of a mesh
 (ttml.modules).
 
-A layer knows its parameters' *global* shapes and how they are sharded; values come with
-`init_weights` or from a checkpoint. So a model that is too big for any machine can be constructed
-and planned, and the same seed gives the same model on every mesh."""
+A layer stores the *global* shapes of its parameters and how they are sharded. `init_weights` or a
+checkpoint sets the values later, so a model that is too big for any machine can be constructed and
+planned. The same seed gives the same model on every mesh."""
 
 from __future__ import annotations
 
@@ -30,29 +30,33 @@ from ttkit.train.parallel.distributed import (
 )
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-# These name the token table, and the copy that a pipeline's last stage has of a tied one.
+# TABLE is the name of the token table. HEAD is the name of the head, which on the last stage of a
+# pipeline is a copy of the table if the two are tied.
 TABLE, HEAD = "vocabulary.table", "vocabulary.head"
-EXPERTS = 1  # The experts' dimension in their weights [1, experts, out, in] is this one.
+EXPERTS = 1  # This is the dimension of the experts in their weights, [1, experts, out, in].
 
 
 def uniform(fan_in: int) -> Initializer:
-    """Between -1/sqrt(fan_in) and 1/sqrt(fan_in), as ttml starts its linear layers."""
+    """Return an initializer that draws uniformly between -1/sqrt(fan_in) and 1/sqrt(fan_in).
+
+    ttml draws the initial values of its linear layers in this way.
+    """
     bound = fan_in**-0.5
     return lambda generator, shape: generator.uniform(-bound, bound, shape)
 
 
 def normal(deviation: float = 0.02) -> Initializer:
-    """Gaussian, as GPT-2 starts its tables."""
+    """Return an initializer that draws from a Gaussian of mean 0, as GPT-2 does for its tables."""
     return lambda generator, shape: generator.standard_normal(shape) * deviation
 
 
 def constant(value: float) -> Initializer:
-    """The same number everywhere."""
+    """Return an initializer that sets all elements to the same number."""
     return lambda generator, shape: np.full(shape, value)
 
 
 def tiled(shape: Sequence[int]) -> int:
-    """Return the elements of a tensor in whole tiles: 32 divides its last two dimensions.
+    """Return how many elements a tensor has when its last two dimensions fill whole tiles of 32.
 
     Example:
         >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
@@ -66,18 +70,21 @@ class Parameter(Tensor):
     """A tensor that is trained.
 
     Attributes:
-        global_shape: its shape as one device would have it.
+        global_shape: the shape of the whole parameter, as on a single device.
         local_shape: the shape of the weight that a chip computes with.
         shard_shape: the shape of the shard that a chip's optimizer updates.
         shard_dim: the dimension sharded over the tensor-parallel axis, or None.
         zero_dim: the dimension that ZeRO shards over `layout.zero_axis`, or None.
-        is_sharded: whether each chip holds a shard of the weight, gathered when it is used: ZeRO 3.
+        is_sharded: whether each chip holds only a shard of the weight along `zero_dim` (ZeRO 3).
+            The shards are gathered when the weight is used.
         has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
             ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
         expert: whether it is a tensor of experts that are sharded over the data-parallel ranks.
-        copy_of: the name of the parameter on another pipeline stage whose values it has, too.
-        owner: the rank of the replicas that updates it; None where each updates its own.
-        name: its path in the model, once the model has named it.
+        copy_of: the name of the parameter on another pipeline stage that has the same values; ""
+            if it is no copy.
+        owner: among the ranks that have replicas, the one that updates the parameter; None if each
+            rank updates its own replica.
+        name: the path of the parameter in the model; "" until the model has named it.
     """
 
     def __init__(
@@ -91,7 +98,7 @@ class Parameter(Tensor):
         super().__init__(None)
         self.global_shape, self.initializer, self.layout = global_shape, initializer, layout
         self.shard_dim = shard_dim if layout.tp > 1 else None
-        # A vocabulary that must fill its tiles gets rows of zeros at the end.
+        # A vocabulary that does not fill whole tiles is padded with rows of zeros at the end.
         self.placed_rows = placed_rows or global_shape[2]
         self.expert = layout.ep > 1 and global_shape[EXPERTS] > 1
         local = [*global_shape[:2], self.placed_rows, *global_shape[3:]]
@@ -124,7 +131,7 @@ class Parameter(Tensor):
         """The ttnn tensor that the chips keep: with ZeRO 3 a shard of the weight on each.
 
         Raises:
-            TTKitError: it has no values yet.
+            TTKitError: the parameter has no values yet.
         """
         if self._value is None:
             fail(
@@ -139,15 +146,15 @@ class Parameter(Tensor):
         return self._gathered(self.get_value()) if self.is_sharded else self.get_value()
 
     def get_shard(self) -> Value:
-        """Return the shard of the weight that each chip's optimizer updates; all of it without
-        ZeRO. Nothing is sent.
+        """Return the shard of the weight that each chip's optimizer updates: without ZeRO the whole
+        weight. Nothing is sent.
         """
         value = self.get_value()
         return value if self.is_sharded else self._sharded(value)
 
     def set_shard(self, value: Value) -> None:
-        """Replace the weight, of which each chip has updated its shard: below ZeRO 3 an all-gather
-        of the shards.
+        """Replace the weight by the shards that the chips have updated. Below ZeRO 3, an all-gather
+        of the shards gives each chip the whole weight.
         """
         self.set_value(value if self.is_sharded else self._gathered(value))
 
@@ -165,24 +172,29 @@ class Parameter(Tensor):
 
     # ------------------------------------------------------------ gradients
     def set_grad(self, grad: Value | None) -> None:
-        """Replace the gradient by one as backward accumulates it, with ZeRO 2 and 3 each chip's
-        shard of it; None forgets it.
+        """Replace the gradient; None removes it.
+
+        Args:
+            grad: the new gradient, in the form in which backward accumulates it: with ZeRO 2 and 3
+                each chip has its shard.
         """
         self._grad = grad
         self.has_sharded_grad = self.zero_dim is not None and self.layout.zero >= 2
 
     def set_shard_grad(self, grad: Value) -> None:
-        """Replace the gradient by what each chip's optimizer takes: with ZeRO a shard of it."""
+        """Replace the gradient by the one that each chip's optimizer uses: with ZeRO a shard."""
         self._grad, self.has_sharded_grad = grad, self.zero_dim is not None
 
     def place_grad(self, array: np.ndarray) -> None:
-        """Replace the gradient by what each chip's optimizer takes of a global array."""
+        """Replace the gradient by a global array: each chip gets what its optimizer uses of it."""
         self.set_shard_grad(self.distribute(array, self.dtype, shard=True))
 
     def add_grad(self, grad: Value) -> None:
-        """Add to the gradient accumulated so far: with ZeRO 2 and 3 the sum over the data-parallel
-        replicas, of which each chip gets its shard. `average_gradients` makes it the mean, so that
-        backward waits for no arrival.
+        """Add to the gradient accumulated so far.
+
+        With ZeRO 2 and 3, a reduce-scatter first adds up the gradients of the data-parallel
+        replicas and gives each chip its shard of the sum. Only `average_gradients` divides it, once
+        a step, so that backward does not wait for the arrival of each sum.
         """
         if self.zero_dim is not None and self.layout.zero >= 2:
             grad = ttnn.reduce_scatter(grad, self.zero_dim, cluster_axis=self.layout.zero_axis)
@@ -196,7 +208,8 @@ class Parameter(Tensor):
     def draw(self, seed: int) -> np.ndarray:
         """Return the initial values, a global array.
 
-        They depend on the seed and the name alone, so they are the same on every mesh and stage."""
+        They depend only on the seed and on the name (of a copy, the name of its original), so they
+        are the same on every mesh and stage."""
         generator = np.random.default_rng([seed, zlib.crc32((self.copy_of or self.name).encode())])
         return self.initializer(generator, self.global_shape).astype(np.float32)
 
@@ -204,7 +217,7 @@ class Parameter(Tensor):
         """Put a global array of this parameter's shape on the mesh, sharded as the parameter is.
 
         Args:
-            shard: each chip gets the shard that its optimizer updates.
+            shard: whether each chip gets only the shard that its optimizer updates.
         """
         if array.shape != self.global_shape:
             fail(
@@ -227,10 +240,11 @@ class Parameter(Tensor):
         self.set_value(self.distribute(array, shard=self.is_sharded))
 
     def gather(self, value: Value | None = None, *, shard: bool = False) -> np.ndarray:
-        """Return the global float32 array of this parameter, or of a tensor that is sharded alike.
+        """Return the global float32 array of this parameter, or of a tensor that is sharded in the
+        same way.
 
         Args:
-            shard: each chip has the shard that its optimizer updates.
+            shard: whether each chip has only the shard that its optimizer updates.
         """
         value = self.full() if value is None else value
         if shard:
@@ -243,12 +257,14 @@ class Parameter(Tensor):
 
 
 class Module:
-    """Something with parameters, its own and those of the modules inside it."""
+    """A part of a model: it has parameters of its own, and those of the modules inside it."""
 
     training = True
 
     def modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield (path, module) of this one and of those inside, in the order of construction."""
+        """Yield (path, module) for this module and all modules inside it, in the order of
+        construction.
+        """
         yield path, self
         for name, value in vars(self).items():
             if isinstance(value, Module):
@@ -261,7 +277,7 @@ class Module:
     def parameters(self) -> dict[str, Parameter]:
         """Return {name: parameter} in the order of construction.
 
-        A parameter that two layers share comes once, under its first name."""
+        A parameter that two layers share appears once, under its first name."""
         names: dict[Parameter, str] = {}
         for path, module in self.modules():
             for name, value in vars(module).items():
@@ -288,7 +304,7 @@ class Module:
 
 
 class Linear(Module):
-    """x W^T + b, the same on every device."""
+    """A linear layer, x W^T + b, with the same weights on every device."""
 
     # Tensor parallelism shards weight and bias along these dimensions.
     shards: tuple[int | None, int | None] = None, None
@@ -314,10 +330,10 @@ class Linear(Module):
 
 def sharded_layout() -> Layout:
     """Return the AutoContext's layout for a layer that is always tensor-parallel. Without a
-    parallelism context all chips of a line shard it, as in ttml.
+    parallelism context, the layer is sharded over all chips of a line, as in ttml.
 
     Raises:
-        TTKitError: there is no context, and the mesh is no line.
+        TTKitError: there is no parallelism context, and the mesh is not a line.
     """
     context = AutoContext.get_instance()
     if context.is_parallelism_context_initialized():
@@ -326,11 +342,11 @@ def sharded_layout() -> Layout:
 
 
 class ColumnParallelLinear(Linear):
-    """x W^T + b with sharded output features: each device computes its shard of the output from the
-    full input.
+    """A linear layer, x W^T + b, with sharded output features: each device computes its shard of
+    the output from the full input.
 
     Args:
-        gather_output: all-gather the shards, so that every device has all outputs.
+        gather_output: whether to all-gather the shards, so that every device has all outputs.
     """
 
     shards = 2, 3
@@ -347,7 +363,7 @@ class ColumnParallelLinear(Linear):
         self.gather_output = gather_output
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, S, in] -> [B, 1, S, out on this device]."""
+        """[B, 1, S, in] -> [B, 1, S, out on this device], or all outputs with `gather_output`."""
         y = super().forward(enter(x, self.layout))
         if self.gather_output:
             y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
@@ -355,11 +371,11 @@ class ColumnParallelLinear(Linear):
 
 
 class RowParallelLinear(Linear):
-    """x W^T + b with sharded input features: each device multiplies its local shards, and an
-    all-reduce adds the partial sums.
+    """A linear layer, x W^T + b, with sharded input features: each device multiplies its local
+    shards, and an all-reduce adds the partial sums.
 
     Args:
-        input_is_parallel: x is this device's shard of the features already.
+        input_is_parallel: whether x is already this device's shard of the features.
     """
 
     shards = 3, None
@@ -383,7 +399,9 @@ class RowParallelLinear(Linear):
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the features, then scaled and shifted."""
+    """A layer norm: it normalizes the features to mean 0 and variance 1, then multiplies by a
+    weight and, with `has_bias`, adds a bias.
+    """
 
     def __init__(self, features: int, has_bias: bool = True, layout: Layout | None = None):
         self.layout = layout = layout or current_layout()
@@ -397,7 +415,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Mean square 1 over the features, then scaled."""
+    """An RMS norm: it scales the features to mean square 1, then multiplies by a weight."""
 
     def __init__(self, features: int, epsilon: float = 1e-5, layout: Layout | None = None):
         self.epsilon, self.layout = epsilon, layout or current_layout()
@@ -409,16 +427,16 @@ class RMSNorm(Module):
 
 
 class Dropout(Module):
-    """Zeros with the given probability while training.
+    """A layer that sets elements to zero with the given probability, in training only.
 
-    The seed and the count of calls determine the zeroed elements: the same on every mesh.
+    The seed and the count of calls determine which positions of a device's shard are zeroed.
     """
 
     def __init__(self, probability: float, seed: int = 0):
         self.probability, self.seed, self.calls = probability, seed, 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape."""
+        """Return x with some elements set to zero, in the same shape."""
         if not (self.training and self.probability):
             return x
         self.calls += 1

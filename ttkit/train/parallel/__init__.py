@@ -1,1 +1,1 @@
-"""How chips and ranks share a model's tensors: collectives with gradients, and each parallelism."""
+"""The kinds of parallelism: collectives with gradients, by which chips and ranks share a model."""

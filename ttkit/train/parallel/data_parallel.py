@@ -1,7 +1,7 @@
 """Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
 "ZeRO: memory optimizations toward training trillion parameter models"), which shards over n
-data-parallel ranks what each of them would hold in full. Without data parallelism, the chips that
-share a sequence share it: they have the same weights, too.
+data-parallel ranks the tensors that each of them would hold in full. Without data parallelism, ZeRO
+shards over the context-parallel chips, since these have the same weights, too.
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
 mean gradient, so it can update its shard of the weights with its shard of the optimizer's state.
@@ -10,19 +10,21 @@ mean gradient, so it can update its shard of the weights with its shard of the o
 |-------|----------------------------|-----------------------------------------------------------|
 | 0     | nothing                    | all-reduce W                                              |
 | 1     | the optimizer's state      | reduce-scatter W, all-gather W: as much as stage 0        |
-| 2     | and the gradients          | the same; a reduce-scatter for each micro-batch           |
-| 3     | and the weights            | and an all-gather W in each forward and in each backward  |
+| 2     | the gradients, too         | reduce-scatter W for each micro-batch, one all-gather W   |
+| 3     | the weights, too           | reduce-scatter W for each micro-batch, all-gather W in    |
+|       |                            | each forward and in each backward                         |
 
 A weight is sharded along one of its dimensions, in whole tiles. If no dimension divides evenly, as
 in a narrow bias, every chip holds the full weight, and its gradients are all-reduced.
 
-Stages 2 and 3 scatter in `Parameter.add_grad`, once for each micro-batch; stage 1 in
-`average_gradients`, once for each step. The latter divides by the number of chips in all stages.
+Stages 2 and 3 reduce-scatter in `Parameter.add_grad`, once for each micro-batch. Stage 1 does so in
+`average_gradients`, once for each step. In every stage `average_gradients` divides the sums by the
+number of chips.
 
-Ranks that have a mesh each, and replicas of the same weights, share the optimizer's state by
-parameters, whatever the stage: each rank gets the mean gradients of its own, updates them and sends
-them to the others, as PyTorch's ZeroRedundancyOptimizer does. Their network is slow, so it carries
-gradients and weights once in a step.
+There may also be ranks that each have a mesh with a replica of the model. With ZeRO of any stage,
+each rank owns some of the parameters: it gets their mean gradients, updates them and sends them to
+the other ranks, as PyTorch's ZeroRedundancyOptimizer does. The network between hosts is slow, so it
+carries gradients and weights only once in a step.
 
 Small gradients are sent together in buckets, because each collective costs a latency. PyTorch's
 DistributedDataParallel does the same (Li 2020, "PyTorch Distributed", section 4.2)."""
@@ -42,7 +44,8 @@ from ttkit.waiting import wait_for
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Return which rank updates each parameter: the largest one first, the rank that has least.
+    """Return the rank that updates each parameter. Parameters are assigned in the order of their
+    sizes, the largest first, each to the rank that has the smallest sum of sizes so far.
 
     Example:
         >>> owners([1, 4, 2, 2], 2)
@@ -60,9 +63,9 @@ def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb:
     there is a communicator, over its ranks, each of which has a replica of the model.
 
     Args:
-        bucket_mb: the most MB of gradients that are sent as one bucket; 0 sends each alone.
-            Gradients that ZeRO shards, of experts, or whose size is no multiple of 32 are always
-            sent alone.
+        bucket_mb: the largest size of a bucket of gradients in MB; with 0 each gradient is sent
+            alone. Always sent alone are gradients that ZeRO shards, those of experts, and those
+            whose size is no multiple of 32.
     """
     # Backward computes the last layer's gradients first, so sending these first can overlap the
     # communication with the rest of the backward pass.
@@ -77,11 +80,11 @@ def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb:
 
 
 def _average(parameter: Parameter) -> None:
-    """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
+    """Replace a gradient by its mean over its mesh; with ZeRO each chip gets a shard of it."""
     layout = parameter.layout
     grad: Value = parameter.get_grad()
     axes = layout.replica_axes
-    if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
+    if parameter.expert:  # The gradient of an expert is already a sum over all replicas' tokens.
         grad, axes = grad * (1 / layout.dp), []
     elif parameter.zero_dim is not None:
         axis = layout.zero_axis
@@ -93,7 +96,11 @@ def _average(parameter: Parameter) -> None:
 
 
 def _buckets(parameters: list[Parameter], most: float) -> Iterator[list[Parameter]]:
-    """Yield parameters whose gradients are sent together: of one mesh, in at most `most` bytes."""
+    """Yield lists of parameters whose gradients are sent together.
+
+    Those of one list lie on one mesh. Their gradients have at most `most` bytes in all, unless the
+    list has a single parameter.
+    """
     bucket: list[Parameter] = []
     size = 0.0
     for parameter in parameters:
@@ -112,7 +119,9 @@ def _buckets(parameters: list[Parameter], most: float) -> Iterator[list[Paramete
 
 
 def _average_bucket(bucket: list[Parameter]) -> None:
-    """Average gradients over the chips of their mesh that have other tokens, sent as one."""
+    """Average gradients, joined into one tensor, over the chips of their mesh that have other
+    tokens.
+    """
     grads: list[Value] = [parameter.get_grad() for parameter in bucket]
     rows = [math.prod(grad.shape) // TILE for grad in grads]
     flat = [ttnn.reshape(grad, (1, 1, n, TILE)) for grad, n in zip(grads, rows)]
@@ -122,8 +131,10 @@ def _average_bucket(bucket: list[Parameter]) -> None:
 
 
 def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
-    """Replace gradients that each mesh has averaged by their mean over ranks, all of them under way
-    at once; where a parameter has an owner, the other ranks forget its gradient.
+    """Replace gradients that each mesh has averaged by their mean over the ranks.
+
+    All gradients are sent at the same time. If a parameter has an owner, the other ranks remove
+    their gradients of the parameter.
     """
     from mpi4py import MPI
 
@@ -147,7 +158,7 @@ def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
 
 
 def share_weights(parameters: Mapping[str, Parameter], comm) -> None:
-    """Replace each weight by that of the rank which has updated it."""
+    """Send each weight from the rank that has updated it to all other ranks."""
     sent = []
     for parameter in parameters.values():
         is_mine = parameter.owner == comm.rank

@@ -11,12 +11,13 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
 | all_to_all     | all_to_all with the dimensions swapped                                        |
 
-`cluster_axis` is the mesh axis along which devices communicate, by default every axis (all_to_all
-has no default); None, which is the default of the loss, or an axis of one device, changes nothing.
+`cluster_axis` is the mesh axis along which devices communicate. By default they communicate along
+every axis; all_to_all has no default. With None (the default of the loss), or with an axis of one
+device, a collective changes nothing.
 
-Sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
-models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its shard of
-the sequence.
+With sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
+models", section 4.2.2), each chip has only its shard of the sequence between the layers of a
+tensor-parallel model.
 
 | where                      | without         | with                      |
 |----------------------------|-----------------|---------------------------|
@@ -24,8 +25,8 @@ the sequence.
 | out of row-parallel        | g: `all_reduce` | reduce-scatter            |
 | norms, dropout, residuals  | [B, 1, S, E]    | [B, 1, S / tp, E]         |
 
-A ring's all-reduce is a reduce-scatter and an all-gather, so as many bytes are sent, and what lies
-between the layers takes 1 / tp of the memory."""
+A ring's all-reduce is a reduce-scatter and an all-gather, so sequence parallelism sends as many
+bytes as without. The activations between the layers take 1 / tp of the memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -40,23 +41,25 @@ from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext, socket_config
 
-ALL_DEVICES = -1  # With this cluster_axis a collective is over all devices.
+ALL_DEVICES = -1  # With this cluster_axis a collective runs over all devices of the mesh.
 
 
 class GradOutputType(Enum):
-    """Which gradient an all-gather gets: each device's own, or the same one on all devices."""
+    """The gradient that backward gives to an all-gather: each device has a partial gradient of its
+    own (SHARDED), or all devices have the same one (REPLICATED).
+    """
 
     SHARDED = "sharded"
     REPLICATED = "replicated"
 
 
 def alone(value: Value, cluster_axis: int | None) -> bool:
-    """Return whether an axis has one device, or is None."""
+    """Return whether `cluster_axis` is None, or an axis with only one device."""
     return cluster_axis is None or value.device().shape[cluster_axis] == 1
 
 
 def reduced(value: Value, cluster_axis: int | None) -> Value:
-    """Return the sum of a ttnn tensor over the devices, on each of them."""
+    """Return on each device the sum of a ttnn tensor over the devices along an axis."""
     if alone(value, cluster_axis):
         return value
     return ttnn.all_reduce(value, cluster_axis=cluster_axis)
@@ -81,10 +84,11 @@ def _collective(
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis.
 
-    Over all axes, slices are cut along the first mesh axis first, so a gather joins along it last.
+    Over all devices, slices are cut along the first mesh axis first, so an all-gather joins them
+    along the first mesh axis last.
 
     Args:
-        back: takes `dims` in the other order.
+        back: the collective of the backward pass, which takes `dims` in reverse order.
     """
     if cluster_axis == ALL_DEVICES:
         axes = range(tensor.get_value().device().shape.dims())
@@ -108,21 +112,22 @@ def _same(value: Value, cluster_axis: int | None) -> Value:
 def all_reduce(
     tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = ALL_DEVICES
 ) -> Tensor:
-    """Return the sum over the devices, on each of them.
+    """Return on each device the sum over all devices.
 
     Args:
-        noop_backward: each device's input is its own partial sum (of a row-parallel matmul), so the
-            gradient passes unchanged: Megatron's *g*.
+        noop_backward: whether backward passes the gradient unchanged. This is right if each
+            device's input is its own partial sum, as of a row-parallel matmul: Megatron's *g*.
     """
     back = _same if noop_backward else ttnn.all_reduce
     return _collective("all_reduce", tensor, ttnn.all_reduce, back, cluster_axis)
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
-    """Return the same tensor; backward all-reduces: what Megatron calls *f* (Shoeybi 2019).
+    """Return the same tensor; backward all-reduces the gradient. Megatron calls this *f* (Shoeybi
+    2019), ttml `broadcast`.
 
-    The name is ttml's. Before it all devices have the same values; after it each device uses them
-    differently, so their gradients are summed."""
+    All devices have the same values, but each device uses them differently from here on, so the
+    gradients of all devices are summed."""
     return _collective("broadcast", tensor, _same, ttnn.all_reduce, cluster_axis)
 
 
@@ -143,15 +148,15 @@ def all_gather(
     cluster_axis: int | None = ALL_DEVICES,
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
-    """Return the slices of all devices joined along `dim`, on each of them."""
+    """Return on each device the slices of all devices, joined along `dim`."""
     sharded = grad_output_type is GradOutputType.SHARDED
     back = ttnn.reduce_scatter if sharded else local_slice
     return _collective("all_gather", tensor, ttnn.all_gather, back, cluster_axis, dim)
 
 
 def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None) -> Tensor:
-    """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
-    along `in_dim`.
+    """Cut each device's tensor along `out_dim` into one part for each device, send the parts, and
+    join the received parts along `in_dim`.
     """
     call = ttnn.experimental.all_to_all_async_generic
     return _collective("all_to_all", tensor, call, call, cluster_axis, in_dim, out_dim)
@@ -160,14 +165,14 @@ def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | No
 def shifted(value: Value, cluster_axis: int) -> Value:
     """Return on each device the tensor of the device before it; on the first, that of the last.
 
-    All send, and all receive, by a socket that the mesh keeps. The receiving buffer has room for
-    the whole value, so that no device's send waits for another device to receive; ttml has small
-    buffers, and sends from even and odd devices in turns. On cards the fabric must be FABRIC_2D
-    unless a cable joins the ends of the axis: a socket of ttnn needs a route from the last device
-    to the first.
+    All devices send, then all receive, through a pair of sockets that is stored with the mesh. The
+    receiving buffer has room for the whole value, so that no device's send waits for another device
+    to receive. ttml has small buffers, so there even and odd devices send in turns. On cards the
+    fabric must be FABRIC_2D unless a cable joins the ends of the axis, because a socket of ttnn
+    needs a route from the last device to the first.
     """
     mesh, shape = value.device(), tuple(value.device().shape)
-    # The buffer is a power of two of bytes and has room for 4 bytes an element.
+    # The size of the buffer in bytes is a power of two, with room for 4 bytes for each element.
     room = 1 << max(16, (4 * value.volume() - 1).bit_length())
     sockets = vars(mesh).setdefault("_ring_sockets", {})
     key = (shape, cluster_axis, room)
@@ -196,7 +201,7 @@ def cross_entropy_loss(
     Args:
         logits: [B, 1, S, V on this device].
         targets: [B, 1, 1, S], UINT32, row-major.
-        numbers: [1, 1, 1, V on this device], which token each column stands for.
+        numbers: the token of each column of the logits, [1, 1, 1, V on this device].
     """
     value = logits.get_value()
     chosen = one_hot(targets, numbers)
@@ -210,7 +215,7 @@ def cross_entropy_loss(
     picked = reduced(ttnn.sum(shifted * chosen, dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
     each = ttnn.log(total) - picked
-    if each.dtype != ttnn.float32:  # A sum in bfloat16 would keep 8 bits.
+    if each.dtype != ttnn.float32:  # A sum in bfloat16 would keep only 8 significant bits.
         each = ttnn.typecast(each, ttnn.float32)
     loss = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True) * (1 / tokens)
 
@@ -222,10 +227,10 @@ def cross_entropy_loss(
 
 
 def padding_masked(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
-    """Return logits [B, 1, S, V], lowered where a column is padding of the vocabulary, not a token.
+    """Return logits [B, 1, S, V], lowered in the columns that pad the vocabulary and are no tokens.
 
     Args:
-        numbers: [1, 1, 1, V on this device], which token each column stands for.
+        numbers: the token of each column of the logits, [1, 1, 1, V on this device].
     """
     lowered = (numbers >= float(vocab_size)) * MASKED_SCORE
     return recorded("padding_masked", logits.get_value() + lowered, [logits], lambda grad: [grad])
@@ -240,8 +245,8 @@ def synchronize_gradients(
 
     Args:
         parameters: what `model.parameters()` returns.
-        cluster_axes: the mesh axes that replicas lie along; the data-parallel axis of the context
-            unless given.
+        cluster_axes: the mesh axes along which the replicas lie; by default the data-parallel axis
+            of the parallelism context.
 
     Raises:
         TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
@@ -283,7 +288,9 @@ def mean_over_replicas(loss: Tensor, layout: Layout) -> float:
 
 
 def one_copy(value: Value) -> np.ndarray:
-    """Return the array on the first device of this process: all of a replicated tensor."""
+    """Return the array on the first device of this process, which is the whole tensor if the tensor
+    is replicated.
+    """
     view = value.device().get_view()
     here = next(
         i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord)
@@ -292,14 +299,14 @@ def one_copy(value: Value) -> np.ndarray:
 
 
 # ------------------------------------------------------------ sequence parallelism
-SEQUENCE = 2  # This is the sequence's dimension in activations [B, 1, S, E].
+SEQUENCE = 2  # This is the dimension of the sequence in activations, [B, 1, S, E].
 
 
 def enter(x: Tensor, layout: Layout) -> Tensor:
     """Return x [B, 1, S, E], the input of column-parallel matmuls.
 
     Args:
-        x: with sequence parallelism [B, 1, S / tp, E].
+        x: [B, 1, S, E], or with sequence parallelism each chip's shard, [B, 1, S / tp, E].
     """
     if layout.sequence_parallel:
         return all_gather(x, SEQUENCE, layout.tp_axis)
@@ -307,8 +314,8 @@ def enter(x: Tensor, layout: Layout) -> Tensor:
 
 
 def leave(x: Tensor, layout: Layout) -> Tensor:
-    """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]; with sequence
-    parallelism its reduce-scattered local shard, [B, 1, S / tp, E].
+    """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]. With sequence
+    parallelism, return each chip's shard of the sum by a reduce-scatter, [B, 1, S / tp, E].
     """
     if layout.sequence_parallel:
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
@@ -316,14 +323,14 @@ def leave(x: Tensor, layout: Layout) -> Tensor:
 
 
 def local_part(x: Tensor, layout: Layout) -> Tensor:
-    """Return each chip's local shard of a replicated tensor, such as the position vectors; without
-    sequence parallelism the tensor itself.
+    """Return each chip's shard of a replicated tensor, such as the position vectors. Without
+    sequence parallelism, return the tensor itself.
     """
     return scatter(x, SEQUENCE, layout.tp_axis) if layout.sequence_parallel else x
 
 
 def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:
-    """Return a weight that each chip uses on its shard of the sequence: backward all-reduces its
-    gradient.
+    """Return a weight that each chip uses on its shard of the sequence. With sequence parallelism,
+    backward all-reduces the gradient of the weight.
     """
     return broadcast(weight, layout.tp_axis) if layout.sequence_parallel else weight

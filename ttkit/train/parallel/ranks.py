@@ -1,12 +1,13 @@
 """Ranks that train together.
 
-They agree on what all must know: a mean, an interruption, what rank 0 has read. And they send each
-other tensors: pipeline stages activations and gradients, ranks of hierarchical training weights and
-gradients.
+They share values that all ranks need: a mean, whether one of them was interrupted, what rank 0 has
+read. They also send each other tensors: the stages of a pipeline send activations and gradients,
+and the ranks of hierarchical training send weights and gradients.
 
-A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
-once they have arrived, inside a process, by MPI, or over the fabric. Through the hosts, a tensor
-travels as the global array of its batch, so the meshes of two stages may differ in shape.
+A transport accepts messages (`ttkit.plans.schedule.Message`) of any stage without waiting, and
+returns each message after it has arrived. It sends them inside a process, by MPI, or over the
+fabric. If the hosts carry a tensor, not the fabric, it is sent as the global array of its batch, so
+the meshes of two stages may differ in shape.
 """
 
 import os
@@ -26,19 +27,21 @@ from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
 from ttkit.waiting import wait_for
 
-# Messages are of these kinds. The index of its kind is part of a message's MPI tag.
+# These are the kinds of messages. The MPI tag of a message contains the index of its kind.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 Cuts = Sequence[tuple[int | None, int | None]]
-Route = tuple[str, int, int]  # It has the kind of a message, its source stage and its destination.
+Route = tuple[str, int, int]  # A route is (kind of message, source stage, destination stage).
 
 Result = TypeVar("Result")
 
 
 def start_mpi():
-    """Initialize MPI and return mpi4py's `MPI`; after ttnn, as the real library requires.
+    """Initialize MPI and return mpi4py's `MPI`. The real ttnn must be loaded before; the imports of
+    this module do that.
 
-    A process that no launcher started shares memory with no other process. Open MPI then makes no
-    file for shared memory (16 MiB in /dev/shm), which would stay if the process were killed.
+    A process that no launcher started shares memory with no other process. It selects Open MPI's
+    transport "self", which makes no file for shared memory: such a file (16 MiB in /dev/shm) would
+    stay if the process were killed.
     """
     name = "OMPI_MCA_btl"
     alone = "PMIX_NAMESPACE" not in os.environ and name not in os.environ
@@ -53,7 +56,9 @@ def start_mpi():
 
 
 def mean_over_ranks(comm, number: float) -> float:
-    """Return the mean over the ranks; of flags, which are 0 or 1, it is above 0 if any is set."""
+    """Return the mean of a number over the ranks. If the numbers are flags, 0 or 1, the mean is
+    above 0 when any flag is set.
+    """
     from mpi4py import MPI
 
     values = np.array([number], np.float64) / comm.size
@@ -67,7 +72,7 @@ def interrupts(comm) -> Iterator[Callable[[], bool]]:
     """Collect Ctrl-C instead of raising it; a second one raises KeyboardInterrupt as usual.
 
     Yields:
-        A call that returns whether any rank was interrupted; all ranks must make it together.
+        A function that returns whether any rank was interrupted. All ranks must call it together.
     """
     seen = [False]
 
@@ -90,8 +95,8 @@ def interrupts(comm) -> Iterator[Callable[[], bool]]:
 
 
 def on_rank_0(comm, call: Callable[[], Result]) -> Result:
-    """Make a call on rank 0 alone and return its result on every rank; an error there is raised
-    on all ranks, which would deadlock otherwise.
+    """Make a call on rank 0 alone and return its result on every rank. If the call raises an error,
+    all ranks raise it: otherwise they would deadlock, because they wait for the result.
 
     Example:
         >>> on_rank_0(None, lambda: 7)  # one process alone
@@ -118,8 +123,9 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
     from chip to chip.
 
     Args:
-        cuts: (mesh axis, dimension) of each cut, the first one first. Unless given, the batch is
-            sharded over the data-parallel axis, the sequence (dimension 2) as the layout asks.
+        cuts: (mesh axis, dimension) of each cut, in the order in which the array was cut. By
+            default the batch (dimension 0) is cut along the data-parallel axis, and the sequence
+            (dimension 2) along the axes along which the layout shards it.
     """
     shards, shape = ttnn.get_device_tensors(value), tuple(layout.device.shape)
     is_zigzag = layout.cp > 1 and cuts is None
@@ -128,7 +134,9 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
         cuts = (layout.dp_axis, 0), (layout.cp_axis, 2), (sequence, 2)
 
     def joined(place: dict[int, int], cuts: Cuts) -> np.ndarray:
-        """Join shards: axes in `place` are fixed, those in `cuts` are joined, others read 0."""
+        """Return the shards at `place`, joined along the axes in `cuts`. Along any other axis, all
+        shards are equal, and the one at index 0 is read.
+        """
         if not cuts:
             shard = shards[
                 np.ravel_multi_index([place.get(i, 0) for i in range(len(shape))], shape)
@@ -146,7 +154,7 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
 
 
 class Transport:
-    """Messages as arrays; this class is for a process that has all stages."""
+    """A transport of messages as arrays. This class is for a process that has all stages."""
 
     def __init__(self) -> None:
         self._arrived: dict[Message, np.ndarray] = {}
@@ -164,10 +172,11 @@ class Transport:
         return self._arrived.pop(message)
 
     def flush(self) -> None:
-        """Wait until all that was sent has left."""
+        """Wait until all messages have been sent; inside a process this takes no time."""
 
-    # Each chip's loss is the mean over its own tokens, so its gradient is dp x cp times the global
-    # one. The global one is sent, since the other stage may have another dp x cp.
+    # Each chip's loss is the mean over its own tokens, so its gradient is dp x cp times that of the
+    # global mean. The gradient of the global mean is sent, since the other stage may have another
+    # dp x cp.
     def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send a tensor [B, 1, S, E] that lies on a mesh."""
         array = to_host(value, layout)
@@ -175,7 +184,7 @@ class Transport:
         self.put(message, array / parts if message.what == "gradients" else array)
 
     def receive(self, message: Message, layout: Layout) -> Value:
-        """Put the array of a message that has arrived on a mesh."""
+        """Return the tensor of a message that has arrived, placed on a mesh."""
         array, sequence = self.take(message), 2 if layout.sequence_parallel else None
         if message.what == "gradients":
             array = array * (layout.dp * layout.cp)
@@ -188,28 +197,29 @@ def route(message: Message) -> Route:
 
 
 def fabric_routes(schedule: Schedule) -> list[Route]:
-    """Return the routes of all that a schedule sends.
+    """Return the routes of all messages that a schedule sends.
 
-    Each route has one socket, which is first-in first-out; that is enough, because every schedule
-    receives in the order of sending.
+    Each route has one socket, which is first-in first-out. One socket is enough, because every
+    schedule receives messages in the order in which they were sent.
     """
     tasks = (task for stage in range(schedule.stages) for task in schedule.tasks(stage))
     return sorted({route(task.send) for task in tasks if task.send})
 
 
 class MPITransport(Transport):
-    """Messages between ranks by MPI; a tag names each, so they may come in any order.
+    """A transport of messages between ranks by MPI. A tag identifies each message, so messages may
+    arrive in any order.
 
-    For a message with a route MPI carries only the shape, and a socket the values, from chip to
-    chip of meshes of the same shape.
+    If a message's route is one of `routes`, MPI carries only the shape. A socket carries the values
+    from chip to chip, between meshes of the same shape.
 
     Args:
-        comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
+        comm: an mpi4py communicator that only this transport uses. Its ranks are the stages.
         layout: the layout of this rank's mesh.
         routes: the routes that use sockets.
         chunks: how many chunks of the model each stage has.
-        name: names the rank of a message that does not arrive.
-        timeout_factor: as of `ttkit.waiting.wait_for`.
+        name: returns the name of a rank, for the error if its message does not arrive.
+        timeout_factor: the argument of `ttkit.waiting.wait_for`.
     """
 
     def __init__(
@@ -226,7 +236,7 @@ class MPITransport(Transport):
         self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
-        # Both ranks must make their sockets in the same order.
+        # The two ranks of a socket must make their sockets in the same order.
         for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
             if comm.rank in (low, high):
                 found = sockets(layout.device, world[low + high - comm.rank])
@@ -238,11 +248,13 @@ class MPITransport(Transport):
         return part * len(KINDS) + KINDS.index(message.what)
 
     def _place(self, array: np.ndarray) -> Value:
-        """Put a row for each replica on the mesh, or the same row on all chips."""
+        """Put an array on the mesh: several rows are sharded over the replicas, a single row goes
+        to all chips.
+        """
         return self.layout.place(array, dp_dim=0 if len(array) > 1 else None)
 
     def _post(self, message: Message, content: Any) -> None:
-        """Start to send an array, or the shape of one that a socket carries."""
+        """Start to send an array by MPI, or its shape if a socket carries the values."""
         request = self.comm.isend(content, message.destination.stage, self._tag(message))
         self._sent = [sent for sent in self._sent if not sent.Test()] + [request]
 
@@ -251,7 +263,9 @@ class MPITransport(Transport):
         return self.comm.recv(source=message.source.stage, tag=self._tag(message))
 
     def send(self, message: Message, value: Value, layout: Layout) -> None:
-        """Send a tensor [B, 1, S, E]: over a socket shard by shard, else as one global array."""
+        """Send a tensor [B, 1, S, E]: shard by shard if its route has a socket, else as one global
+        array.
+        """
         if socket := self._sockets.get(route(message)):
             self._post(message, list(value.shape))
             ttnn.experimental.send_async(value, socket)
@@ -259,7 +273,7 @@ class MPITransport(Transport):
             super().send(message, value, layout)
 
     def receive(self, message: Message, layout: Layout) -> Value:
-        """Put a tensor on a mesh that arrives over a socket, or as one global array."""
+        """Return on a mesh the tensor that arrives over a socket, or as one global array."""
         if socket := self._sockets.get(route(message)):
             like = ttnn.empty(
                 self._get(message),
@@ -279,10 +293,11 @@ class MPITransport(Transport):
         self._post(message, np.asarray(array, np.float32))
 
     def has(self, message: Message) -> bool:
-        """Wait for a message; the values of one with a route follow soon.
+        """Wait until a message has arrived, and return True. If a socket carries its values, only
+        the shape has arrived.
 
         Raises:
-            TTKitError: it has not arrived in time.
+            TTKitError: the message has not arrived in time.
         """
         source, tag = message.source.stage, self._tag(message)
         what = f"the {message.what} of {self.name(source)}"
@@ -301,7 +316,7 @@ class MPITransport(Transport):
         return found  # type: ignore[no-any-return]
 
     def flush(self) -> None:
-        """Wait until all that was sent has been received."""
+        """Wait until the other ranks have received all messages that this rank has sent."""
         for request in self._sent:
             wait_for("the other ranks", request.Test, request, self.timeout_factor)
         self._sent = []

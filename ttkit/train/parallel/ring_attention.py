@@ -1,14 +1,16 @@
 """Ring attention (Liu 2023, "Ring attention with blockwise transformers"): each chip keeps its
-queries, and keys and values travel around the ring of the context-parallel axis.
+queries, and the keys and values are sent around the ring of the context-parallel axis.
 
 A softmax over keys that arrive in shards keeps three running values for each query: the highest
-score, the sum of exponentials, and the sum of values (Milakov 2018, "Online normalizer calculation
-for softmax"). Backward computes the scores again from one number a row, the logarithm of that sum
-(Dao 2023, "FlashAttention-2"), while the gradients of keys and values travel with them.
+score, the sum of exponentials, and the weighted sum of values (Milakov 2018, "Online normalizer
+calculation for softmax"). Backward computes the probabilities again. It needs one stored number for
+each query, the logarithm of the sum of exponentials (Dao 2023, "FlashAttention-2"). Keys, values
+and their gradients are sent around the ring together.
 
 With a causal mask the sequence lies in `zigzag` order (Zhu 2024, "ring-flash-attention"), so that
-all chips do the same work and no scores with other chips' keys are masked. What a chip i computes
-when it has the keys of chip j, for its early and its late chunk of queries:
+all chips do the same work, and no chip computes scores with another chip's keys only to mask them.
+Each chip has an early and a late chunk of queries. The table lists the blocks of scores that chip i
+computes when it has the keys of chip j; a block without an entry is not computed.
 
 |       | early x early keys | late x early keys | late x late keys | of n x n scores |
 |-------|--------------------|-------------------|------------------|-----------------|
@@ -16,11 +18,11 @@ when it has the keys of chip j, for its early and its late chunk of queries:
 | j < i | all                | all               |                  | half            |
 | j > i |                    | all               | all              | half            |
 
-All chips run one program, so for the last two rows `ttnn.where` selects the operands of the second
-matmul by a mask that differs from chip to chip.
+All chips run one program. In the last two rows, the block of late queries and early keys is common.
+For the other block, `ttnn.where` selects the operands by a mask that differs from chip to chip.
 
-Scores are [keys, queries] here, the transpose of the papers' form. So queries, which stay on their
-chip, are transposed once, and keys, which arrive at each step, are not."""
+Scores are [keys, queries] here, the transpose of the papers' form. So the queries, which stay on
+their chip, are transposed once, and the keys, which arrive at each step, are not transposed."""
 
 import functools
 import math
@@ -57,12 +59,14 @@ def _constants(layout: Layout, length: int, copies: int) -> Values:
 
 
 def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values = ()) -> Values:
-    """Return each query's highest score, sum of exponentials and sum of values, [d, queries].
+    """Return for each query its highest score and its sum of exponentials, [1, queries], and its
+    weighted sum of values, [d, queries].
 
     Args:
-        q: queries, [d, queries].
-        keys: keys and values.
-        sofar: the same three values for the keys seen before, which the result includes.
+        q: the queries, [d, queries].
+        keys: the keys and their values, each [keys, d].
+        hidden: a mask that is added to the scores.
+        sofar: the same three results for the keys seen before; the new results include them.
     """
     k, v = keys
     scores = _scores(k, q, hidden)
@@ -72,7 +76,7 @@ def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values =
     powers = ttnn.exp(scores - top)
     sums = [ttnn.sum(powers, dim=-2, keepdim=True), ttnn.matmul(v, powers, transpose_a=True)]
     if sofar:
-        # The highest score may have risen, so earlier sums shrink.
+        # The sums are relative to the highest score. If it has risen, the earlier sums shrink.
         less = ttnn.exp(sofar[0] - top)
         sums = [had * less + new for had, new in zip(sofar[1:], sums)]
     return top, *sums
@@ -82,10 +86,10 @@ def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Val
     """Return the gradients of queries, [d, queries], and of keys and values.
 
     Args:
-        keys: keys and values.
-        rows: queries and the gradient of their results; both again, transposed; the logarithm of
-            each query's sum of exponentials over all keys, and the dot product of its result and
-            the gradient.
+        keys: the keys and their values.
+        rows: six tensors: the queries, the gradient of their results, the transposes of these two,
+            the logarithm of each query's sum of exponentials over all keys, and the dot product of
+            each query's result with its gradient.
     """
     (k, v), (q, grad, q_t, grad_t, total, dot) = keys, rows
     probs = ttnn.exp(_scores(k, q_t, hidden) - total)
@@ -103,7 +107,7 @@ def _transposed(*values: Value) -> list[Value]:
 
 
 def _chunks(value: Value, count: int) -> list[Value]:
-    """Cut [B, heads, n, d] along n."""
+    """Cut a tensor [B, heads, n, d] along n into `count` equal chunks, and return them."""
     length = value.shape[2]
     step = length // count
     return [positions(value, start, start + step) for start in range(0, length, step)]
@@ -121,8 +125,8 @@ def ring_attention_sdpa(
     Args:
         query: [B, heads, S / cp, d], positions in `zigzag` order.
         key, value: [B, groups, S / cp, d]; heads is a multiple of groups.
-        layout: the AutoContext's unless given.
-        causal: each query sees the keys up to its own position.
+        layout: how the tensors lie on the mesh; by default the layout of the AutoContext.
+        causal: whether a query sees only the keys up to its own position.
 
     Returns:
         [B, heads, S / cp, d].
@@ -130,7 +134,7 @@ def ring_attention_sdpa(
     layout = layout or current_layout()
     _, heads, length, width = query.shape()
     groups, scale = key.shape()[1], 1 / math.sqrt(width)
-    # With a causal mask each chip has an early and a late chunk, for equal work.
+    # With a causal mask each chip has an early and a late chunk, so that all have equal work.
     count, steps = 1, range(1, layout.cp)
     hidden: Value = None
     place: Value = None
@@ -152,7 +156,7 @@ def ring_attention_sdpa(
         return [shifted(each, layout.cp_axis) for each in values]
 
     def earlier(step: int) -> Value:
-        """1 on chips that have the keys of a chip before them in the ring, 0 on the others."""
+        """Return 1 on chips that now have the keys of a chip with a lower index, 0 on others."""
         return place >= float(step)
 
     own = k, v = key.get_value(), value.get_value()
@@ -176,7 +180,8 @@ def ring_attention_sdpa(
     def backward(grad: Value) -> list[Value]:
         dot = ttnn.sum(grad * out, dim=-1, keepdim=True)
         grads, dots = map(row_chunks, (grad, dot))
-        # Both forms of the queries are in memory only here.
+        # Only backward needs this second form of the queries. If forward made it, it would take
+        # memory until backward.
         plain = _transposed(*queries)
         rows = list(zip(plain, grads, queries, _transposed(*grads), totals, _transposed(*dots)))
         k, v = own

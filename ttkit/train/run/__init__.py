@@ -1,1 +1,1 @@
-"""A run: data, optimizers, the training loop, checkpoints, text from the model."""
+"""A training run: data, optimizers, the training loop, checkpoints, text from the model."""

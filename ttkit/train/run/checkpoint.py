@@ -1,8 +1,8 @@
-"""The folder of a run: a log with a line of JSON for each step, and checkpoints to go on from.
+"""The folder of a run: a log with a line of JSON for each step, and checkpoints to resume from.
 
-A checkpoint is one safetensors file, `step_00000100.safetensors`. Its header holds the caller's
-`meta` as JSON beside the tensors' names, types and shapes. Tensors are the global NumPy arrays: a
-run may resume on another mesh."""
+A checkpoint is one safetensors file, such as `step_00000100.safetensors`. Its header holds the
+caller's `meta` as JSON beside the names, types and shapes of the tensors. The tensors are global
+NumPy arrays, so a run may resume on another mesh."""
 
 import contextlib
 import json
@@ -26,7 +26,8 @@ NAME = re.compile(r"step_(\d{8,})\.safetensors")
 LOG = "log.jsonl"
 META = "meta"  # This entry of a file's header holds `meta`.
 TOKENIZER = {"tokenizer_path", "tokenizer_type"}
-# A resumed run may change these settings of the model, or a change shows in the tensors' shapes.
+# `check_same` does not compare these settings of the model: either a resumed run may change them,
+# or the shapes of the tensors show a change.
 FREE = {
     "attention",
     "balance_loss",
@@ -47,19 +48,19 @@ def save(
 ) -> Path:
     """Write a checkpoint and return its path.
 
-    The file is written under another name and renamed, so it is whole or not there at all. Of the
-    other checkpoints the `keep` - 1 with the highest steps stay. Writing takes memory for one more
-    copy of the tensors.
+    The file is written under another name and then renamed, so a checkpoint is never incomplete. Of
+    the other checkpoints, the `keep` - 1 with the highest steps are kept, and the rest are deleted.
+    Writing takes memory for one more copy of the tensors.
 
     Args:
         folder: created if necessary. One run at a time writes into it.
         step: at least 0; an earlier checkpoint of the same step is replaced.
-        tensors: name to NumPy array; bfloat16 as float32, which holds it exactly.
-        meta: anything that JSON can hold; tuples come back as lists, keys as text.
-        keep: how many checkpoints stay, this one included.
+        tensors: name to NumPy array; bfloat16 values are given as float32, which is exact.
+        meta: values that JSON can hold; after loading, tuples are lists and keys are text.
+        keep: how many checkpoints are kept, this one included.
 
     Raises:
-        TTKitError: it cannot be written, such as on a full disk.
+        TTKitError: the file cannot be written, for example because the disk is full.
 
     Example:
         >>> import tempfile
@@ -82,8 +83,8 @@ def save(
 
 
 def checkpoints(folder: AnyPath) -> dict[int, Path]:
-    """Return the files named like checkpoints by step, the highest first; none if there is no
-    folder.
+    """Return {step: path} of the files with names of checkpoints, the highest step first; {} if the
+    folder does not exist.
 
     Example:
         >>> checkpoints("/nowhere")
@@ -98,7 +99,7 @@ def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the tensors and the meta of a checkpoint.
 
     Raises:
-        TTKitError: it cannot be read, was cut short, or was written by another program.
+        TTKitError: the file cannot be read, is incomplete, or was written by another program.
     """
     try:
         with safetensors.safe_open(os.fspath(path), framework="np") as file:
@@ -116,7 +117,7 @@ def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 class Record(NamedTuple):
     """The result of one step: a line of the log."""
 
-    step: int  # A record is made after this many steps.
+    step: int  # The record was made after this many steps.
     loss: float  # The loss is the mean over the global batch.
     lr: float
     step_time_s: float
@@ -129,10 +130,10 @@ class Record(NamedTuple):
 
 
 class History(list[Record]):
-    """A list of records that shows itself in five lines.
+    """A list of records whose `repr` is a summary of at most five lines.
 
     Args:
-        checkpoint: where the state after the last of these steps is saved.
+        checkpoint: the path of the checkpoint after the last of these steps; None if there is none.
 
     Example:
         >>> history = History([Record(1, 4.2, 1e-3, 0.5, 100.0), Record(2, 3.1, 1e-3, 0.5, 100.0)])
@@ -161,7 +162,7 @@ class History(list[Record]):
         seconds = sum(record.step_time_s for record in self)
         if (
             shows_progress() and seconds
-        ):  # What was measured is not shown where outputs are compared.
+        ):  # Measured times vary, so they are not shown when outputs are compared.
             tokens = sum(record.tokens_per_s * record.step_time_s for record in self)
             lines.append(f"{short(seconds, 's')}, {tokens / seconds:,.0f} tokens/s (measured)")
         if self.checkpoint:
@@ -170,7 +171,7 @@ class History(list[Record]):
 
 
 class Saved(NamedTuple):
-    """A checkpoint to go on from, with the records of the steps up to it."""
+    """A checkpoint to resume from, with the records of the steps up to it."""
 
     path: Path
     tensors: dict[str, np.ndarray]
@@ -178,7 +179,7 @@ class Saved(NamedTuple):
     history: list[Record]
 
     def part(self, prefix: str) -> dict[str, np.ndarray]:
-        """Return the tensors whose names begin with a prefix, without it."""
+        """Return the tensors whose names begin with a prefix, by their names without the prefix."""
         return {
             name.removeprefix(prefix): array
             for name, array in self.tensors.items()
@@ -186,12 +187,12 @@ class Saved(NamedTuple):
         }
 
     def check_same(self, settings: Settings) -> None:
-        """Refuse settings whose model or tokenizer is not that of the checkpoint.
+        """Raise if the settings have another model or tokenizer than the checkpoint.
 
-        The shapes of tensors do not show all of them, such as the number of heads.
+        The shapes of the tensors do not show every difference, such as another number of heads.
 
         Raises:
-            TTKitError: the first key that has another value.
+            TTKitError: a setting differs; the message names the first one.
         """
         before, now = self.meta["settings"], json.loads(json.dumps(asdict(settings)))
         model = before["transformer_config"].keys() & now["transformer_config"].keys()
@@ -208,10 +209,11 @@ class Saved(NamedTuple):
 
 
 def saved(folder: Path, step: int | None) -> Saved | None:
-    """Return the checkpoint of a step, or the newest; None if there is none to choose from.
+    """Return the checkpoint of a step. If `step` is None, return the newest one, or None if there
+    is no checkpoint.
 
     Raises:
-        TTKitError: no checkpoint of that step.
+        TTKitError: there is no checkpoint of that step.
     """
     there = checkpoints(folder)
     if step is None and not there:
@@ -222,7 +224,7 @@ def saved(folder: Path, step: int | None) -> Saved | None:
     path = there[max(there) if step is None else step]
     tensors, meta = load(path)
     records: list[Record] = []
-    # A checkpoint may have been moved without its log, and a log's last line may be cut short.
+    # A checkpoint may have been moved without its log, and a log's last line may be incomplete.
     with contextlib.suppress(OSError, ValueError):
         for line in (folder / LOG).read_text().splitlines():
             records.append(Record(**json.loads(line)))
@@ -230,7 +232,9 @@ def saved(folder: Path, step: int | None) -> Saved | None:
 
 
 def begin_log(folder: Path, history: Sequence[Record], step: int) -> None:
-    """Start the log with the records of the steps so far; set checkpoints of later steps aside."""
+    """Start the log with the records of the steps so far. Rename checkpoints of later steps, so
+    that no run uses them.
+    """
     for later, path in checkpoints(folder).items():
         if later > step:
             path.rename(path.with_name(f"{path.name}.set_aside"))

@@ -1,8 +1,8 @@
 """Text to train on, and token ids as batches.
 
-Which window of the text is in which batch follows from the seed and the step alone. So there is no
-state to save, a run resumes at its step, and every mesh and every number of ranks sees the same
-batches."""
+The seed and the step alone determine the windows of the text that are in a batch. So there is no
+state to save, and a run can resume at any step. The batches are the same on every mesh and with
+every number of ranks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ttkit.train.config.settings import TrainingConfig
 def builtin_corpus() -> str:
     """Return about 190 KB of small stories in plain ASCII.
 
-    Each animal always likes the same things and lives in the same place, additions are correct and
-    days follow each other: a small model learns letters first, then words, then what each
-    animal likes. The stories were generated for ttkit from sentences of our own.
+    Each animal always likes the same things and lives in the same place, additions are correct, and
+    days come in their order. So a small model learns letters first, then words, then the things
+    that each animal likes. The stories were generated for ttkit from sentences of our own.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]
@@ -35,21 +35,19 @@ def builtin_corpus() -> str:
 
 
 def training_text(data_path: str | None) -> str:
-    """Return the text of a configuration: that of the file `data_path`, or the kit's own small
-    corpus.
-    """
+    """Return the text of the file `data_path`, or the small corpus of ttkit if there is no path."""
     return files.read_text(data_path, "text") if data_path else builtin_corpus()
 
 
 class TokenDataset:
-    """Windows of a text: window i holds `sequence_length` ids from position i * stride; its
-    targets are the ids one further on.
+    """Windows of a text. Window i holds `sequence_length` ids from position i * stride on. The
+    target of each id is the next id of the text.
 
     Args:
         ids: [length] whole numbers, at least 0.
-        sequence_length: ids in a window.
-        stride: the distance of windows: with 1 they overlap, with sequence_length each id is in
-            one.
+        sequence_length: the number of ids in a window.
+        stride: the distance from the start of a window to the start of the next. With 1 windows
+            overlap; with sequence_length each id is in one window only.
 
     Example:
         >>> dataset = TokenDataset(np.arange(10), sequence_length=4)
@@ -65,7 +63,9 @@ class TokenDataset:
         return max((self.ids.size - self.sequence_length - 1) // self.stride + 1, 0)
 
     def windows(self, indices) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of some windows, [len(indices), sequence_length], uint32."""
+        """Return inputs and targets of some windows, both [len(indices), sequence_length],
+        uint32.
+        """
         starts = np.asarray(indices, np.int64)[:, None] * self.stride
         rows = self.ids[starts + np.arange(self.sequence_length + 1)]
         return rows[:, :-1], rows[:, 1:]
@@ -73,7 +73,7 @@ class TokenDataset:
     def split(self, validation_fraction: float = 0.1) -> tuple[TokenDataset, TokenDataset]:
         """Return training and validation windows: the last part of the text is for validation.
 
-        Validation windows lie side by side, so that each id is predicted once.
+        Validation windows do not overlap, so that no id is predicted twice.
 
         Example:
             >>> training, validation = TokenDataset(np.arange(1000), 9).split(0.1)
@@ -86,18 +86,19 @@ class TokenDataset:
 
 
 class Batches:
-    """The batches of a dataset by step: `batch(step)` for any step at any time, on every rank.
+    """The batches of a dataset by step: `batch` returns that of any step, in any order and on every
+    rank.
 
-    The order of each epoch follows from (seed, epoch). Windows that do not fill a last batch are
-    left out.
+    The seed and the epoch determine the order of the windows in an epoch. An epoch leaves out the
+    last windows if they do not fill a batch.
 
     Args:
         dataset: the windows.
-        batch_size: windows in the global batch.
-        seed: any whole number; None for the windows in order, as validation needs them.
+        batch_size: the number of windows in the global batch.
+        seed: any whole number; with None the windows are in order, as validation needs them.
 
     Raises:
-        TTKitError: fewer windows than one batch takes.
+        TTKitError: the dataset has fewer windows than one batch needs.
 
     Example:
         >>> batches = Batches(TokenDataset(np.arange(100), 8), batch_size=4, seed=42)
@@ -120,11 +121,11 @@ class Batches:
         self.rows = range(batch_size)  # `batch` returns these rows of the global batch.
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Return the number of batches in an epoch."""
         return len(self.dataset) // self.batch_size
 
     def part(self, which: int, parts: int) -> Batches:
-        """Return one of `parts` equal parts of the rows of each batch: what a rank sees."""
+        """Return batches with one of `parts` equal parts of the rows, such as those of a rank."""
         size = len(self.rows) // parts
         part = copy.copy(self)
         part.rows = self.rows[which * size : (which + 1) * size]
@@ -133,11 +134,11 @@ class Batches:
     def batch(
         self, step: int, micro_batch: int = 0, micro_batches: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of a step, [rows, 1, 1, sequence_length], uint32.
+        """Return inputs and targets of a step, both [rows, 1, 1, sequence_length], uint32.
 
         Args:
-            step: from 0, through all epochs.
-            micro_batch: which of `micro_batches` equal parts of the rows.
+            step: the number of the step, counted from 0 through all epochs.
+            micro_batch: which of `micro_batches` equal parts of the rows to return, from 0.
         """
         rows = self.part(micro_batch, micro_batches).rows
         epoch, place = divmod(step, len(self))
@@ -152,11 +153,15 @@ class Batches:
 def make_batches(
     ids, length: int, config: TrainingConfig, replicas: int, rank: int, ranks: int
 ) -> tuple[Batches, Batches]:
-    """Return the training and validation batches of one of `ranks` ranks of `replicas` replicas
-    each, in windows of `length` ids; the last tenth is for validation.
+    """Return the training and validation batches of a rank, in windows of `length` ids. The last
+    tenth of the ids is for validation.
+
+    Args:
+        replicas: how many replicas of the model each rank has on its mesh.
+        rank: the number of this rank among the `ranks` ranks that share a batch.
 
     Raises:
-        TTKitError: the batch cannot be divided, or the text is too short.
+        TTKitError: the batch cannot be divided evenly, or the text is too short.
     """
     parts = config.gradient_accumulation_steps
     check_divisible(
@@ -174,13 +179,13 @@ def make_batches(
 
 
 def shuffled(positions, count: int, key: str) -> np.ndarray:
-    """Return where positions of 0 .. count - 1 go in the shuffle that `key` names, without
-    computing the others.
+    """Return the results of some positions of 0 .. count - 1 in the shuffle that `key` selects,
+    without computing those of other positions.
 
-    A Feistel network is a shuffle of 0 .. 4^k - 1: each round adds a hash of one half of a number's
-    bits to the other half, which can be undone, so that no two numbers collide. A result of `count`
-    or more is shuffled again until it is below. Only integers are used, so the order is the same
-    with every NumPy on every machine.
+    A Feistel network is a shuffle of 0 .. 4^k - 1. Each round combines a hash of one half of a
+    number's bits with the other half by exclusive or. This can be undone, so no two numbers have
+    the same result. A result of `count` or more is shuffled again until it is below `count`. Only
+    integers are used, so the order is the same with every NumPy on every machine.
 
     Example:
         >>> shuffled([0, 1, 2, 3, 4], 5, "42/0").tolist()
@@ -188,7 +193,7 @@ def shuffled(positions, count: int, key: str) -> np.ndarray:
     """
     half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
     low = np.uint64((1 << int(half)) - 1)
-    # Four rounds suffice for a good shuffle; two more help where there are few positions.
+    # There are six rounds. Four suffice for a good shuffle; two more help if `count` is small.
     keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * 6).digest(), "<u8")
     found = np.array(positions, np.uint64)
     again = np.arange(found.size)
@@ -202,7 +207,7 @@ def shuffled(positions, count: int, key: str) -> np.ndarray:
 
 
 def _hash(numbers: np.ndarray) -> np.ndarray:
-    """Mix the bits of each number: the last step of the generator SplitMix64."""
+    """Mix the bits of each number, as the last step of the random generator SplitMix64 does."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))

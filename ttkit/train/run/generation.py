@@ -1,4 +1,4 @@
-"""Text from a trained model, one token at a time, with keys and values kept in place."""
+"""Text from a trained model, one token at a time, with a cache of keys and values."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,30 +14,31 @@ from ttkit.train.parallel.distributed import all_gather, one_copy
 
 
 class Sampler:
-    """A model with its cache: feed tokens, read logits.
+    """A model with a cache of keys and values. `feed` computes one position, and `logits` returns
+    its logits.
 
-    Keys and values of all positions are written one position at a time into tensors of fixed size.
-    What is visible from a position is a tensor too, and no shape ever changes, so each position
+    Keys and values are written one position at a time into tensors that have room for all
+    positions. The mask of later positions is a tensor, too. So no shape changes, and each position
     runs the same programs.
 
     Args:
-        model: a model with values; its layout says where the cache lies.
-        batch: how many sequences are generated at once, over all data-parallel replicas.
+        model: a model with values. Its layout determines how the cache is sharded.
+        batch: how many sequences are generated at once, on all data-parallel replicas together.
     """
 
     def __init__(self, model: Transformer, batch: int = 1):
         self.model, self.batch = model, batch
         axes = tuple((name, axis) for name, axis in model.layout.axes or () if name != "cp")
-        # A position is one token, so the context-parallel chips have nothing to shard and all
-        # compute it.
+        # A position is one token, so context-parallel chips have no sequence to shard: all of them
+        # compute the same token.
         self.layout = replace(model.layout, cp=1, axes=axes)
         self.capacity = model.config.max_sequence_length
         self.position = 0
         self._kept: dict[Attention, tuple[Value, ...]] = {}
 
     def extended(self, attention: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this position's keys and values [B, groups, 1, d]; return those of all positions,
-        [B, groups, capacity, d].
+        """Write the keys and values of this position, [B, groups, 1, d], into the cache. Return
+        those of all positions, [B, groups, capacity, d].
         """
         if attention not in self._kept:
             groups = attention.groups * self.layout.tp
@@ -47,7 +48,7 @@ class Sampler:
             )
         keys, values = kept = self._kept[attention]
         for new, cache in zip((key, value), kept):
-            # `update_cache` takes the sequences in dimension 2.
+            # `update_cache` expects the sequences of the batch in dimension 2.
             row = ttnn.permute(new.get_value(), (2, 1, 0, 3))
             ttnn.update_cache(cache, row, self.position)
         return Tensor(keys, False), Tensor(values, False)
@@ -55,9 +56,9 @@ class Sampler:
     def feed(self, position: int, tokens: Sequence[int]) -> None:
         """Compute one position, given its token in each sequence.
 
-        From it on there are tensors that depend on the position: `here`, [1, 1, 1, capacity], is 1
-        at it, `unseen`, of that shape, hides later positions when it is added to the scores, and
-        with rotary positions `tables` are cos and sin, [1, 1, 1, d]."""
+        This sets three tensors that the model reads. `here`, [1, 1, 1, capacity], is 1 at the
+        position and 0 elsewhere. `unseen`, of the same shape, is added to the scores and hides
+        later positions. With rotary positions, `tables` are cos and sin, each [1, 1, 1, d]."""
         positions = np.arange(self.capacity).reshape(1, 1, 1, -1)
         unseen = np.where(positions > position, np.float32(MASKED_SCORE), np.float32(0))
         self.position, self.unseen = position, self.layout.place(unseen)
@@ -77,8 +78,8 @@ class Sampler:
 def choose(
     logits: np.ndarray, temperature: float, top_k: int | None, generator: np.random.Generator
 ) -> int:
-    """Draw a token from softmax(logits / temperature) among the top_k highest; take the highest if
-    temperature is 0.
+    """Draw a token from softmax(logits / temperature), among the `top_k` tokens with the highest
+    logits if `top_k` is given. If the temperature is 0, return the token with the highest logit.
     """
     if temperature == 0:
         return int(logits.argmax())
@@ -101,17 +102,18 @@ def generate(
     """Continue each prompt by `new_tokens` tokens; prompts may differ in length.
 
     Args:
-        sampler: the model; it starts again at position 0.
-        prompts: token lists, none empty, as many as the sampler has sequences.
-        temperature: 0 always takes the most likely token; above 1 flattens the distribution.
-        top_k: draw among the k most likely.
+        sampler: the model with its cache. It starts again at position 0.
+        prompts: one list of tokens for each sequence of the sampler; no list may be empty.
+        temperature: with 0 the most likely token is always taken; above 1 the distribution is
+            flatter.
+        top_k: draw only among the k most likely tokens; by default among all.
         seed: the same seed draws the same text, on every mesh.
 
     Raises:
-        TTKitError: more tokens than the model has positions for.
+        TTKitError: the text would need more positions than the model has.
     """
     lengths = [len(prompt) for prompt in prompts]
-    # The last token is never fed, so it needs no slot in the cache.
+    # The last new token is not fed to the model, so it needs no position in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:
         fail(

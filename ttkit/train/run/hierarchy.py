@@ -8,10 +8,10 @@ weights (tt-train, examples/multihost/hierarchical_parallel).
 | n + 1              |                      | optimizer  |
 
 In a step, the optimizer sends the weights to the workers by way of the aggregator. Each worker
-sends the gradients of its shard of the batch, one for each of its data-parallel replicas. The
-aggregator averages them over workers and replicas, and the optimizer updates the weights. ttml's
-guide says that the aggregator averages over its devices, but its code sums, so the same learning
-rate makes larger steps there; here it averages as in the guide."""
+sends back the gradients of its shard of the batch, one for each of its data-parallel replicas. The
+aggregator averages them over workers and replicas, and the optimizer updates the weights. According
+to ttml's guide the aggregator averages over its devices, but ttml's code sums, so the same learning
+rate makes larger steps there. Here the aggregator averages, as in the guide."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -39,13 +39,13 @@ def role_name(rank: int, world: int, num_workers: int) -> str:
 
 
 class Exchange:
-    """Sends arrays of a model's parameters between the aggregator and each other rank, in the order
-    of the parameters' names; every rank must make one.
+    """The connection between the aggregator and each other rank, over which they send arrays of a
+    model's parameters in the order of the parameters' names. Every rank must construct one.
 
     Args:
-        parameters: what `model.parameters()` returns; values are not needed, but the layout must
-            have as many data-parallel replicas as the workers' layouts have.
-        num_workers: how many workers there are, which is the aggregator's rank, too.
+        parameters: what `model.parameters()` returns. Values are not needed, but the layout must
+            have as many data-parallel replicas as the layouts of the workers.
+        num_workers: the number of workers, which is also the rank of the aggregator.
         socket_type: "mpi" or "fabric".
     """
 
@@ -66,15 +66,16 @@ class Exchange:
             for rank in range(comm.size)
             if rank != num_workers and socket_type == "fabric"
         ]
-        # The others wait longer than the aggregator, so that its error, which names the missing
-        # rank, comes first.
+        # The other ranks wait twice as long as the aggregator. So the aggregator's error comes
+        # first, and it names the missing rank.
         factor = 1 if self.rank == num_workers else 2
         self.transport = MPITransport(comm, self.layout, routes, name=name, timeout_factor=factor)
-        # The aggregator's peers are the workers; for any other rank it is the only one.
+        # The aggregator's peers are the workers. Each other rank has one peer, the aggregator.
         self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
-        # The two numbers have no route, so MPI carries them, not a socket from chip to chip.
+        # Message 0 holds the two numbers. Its kind, "note", has no route, so MPI carries it, not a
+        # socket from chip to chip.
         return Message(
             what if number else "note", number, StageChunk(source, 0), StageChunk(destination, 0)
         )
@@ -82,14 +83,15 @@ class Exchange:
     def send(
         self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
     ) -> None:
-        """Start to send a rank two numbers, and an array of each parameter."""
+        """Start to send two numbers and an array of each parameter to a rank."""
         for number, array in enumerate([np.array(note), *arrays]):
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
     def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[np.ndarray]]:
         """Wait for a rank's two numbers; return them and an iterator over its arrays.
 
-        Each array is [replicas, 1, rows, columns]; the iterator waits until it arrives.
+        The gradients of a worker are [replicas, 1, rows, columns], all other arrays [1, 1, rows,
+        columns]. The iterator waits until the next array has arrived.
         """
         arrays = (
             self.transport.take(self._message(what, number, rank, self.rank))
@@ -99,15 +101,14 @@ class Exchange:
         return float(first), float(second), arrays
 
     def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:
-        """Send all peers the weights after `steps` steps, and whether another step comes."""
+        """Send all peers the weights after `steps` steps, and whether another step follows."""
         weights = list(weights)
         for peer in self.peers:
             self.send("weights", peer, weights, (steps, running))
 
     def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the peers' mean loss, and the mean of each gradient over the peers.
-
-        The mean is also over the replicas of each worker's mesh.
+        """Return the mean loss of the peers, and the mean of each gradient over the peers and the
+        replicas on their meshes.
         """
         loss, sums = 0.0, [np.zeros((), np.float32)] * len(self.parameters)
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
@@ -119,7 +120,7 @@ class Exchange:
 
 
 def by_replica(parameter: Parameter) -> np.ndarray:
-    """Return a parameter's gradient of each replica, [replicas, 1, rows, columns]."""
+    """Return the gradient of a parameter on each replica, [replicas, 1, rows, columns]."""
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
@@ -131,11 +132,11 @@ def announce_role(rank: int, world: int, num_workers: int) -> str:
     """Return the role of a rank, and print it.
 
     Args:
-        rank, world: of this process.
-        num_workers: as multihost_config has it.
+        rank, world: the rank of this process, and the number of ranks.
+        num_workers: the setting of this name in multihost_config.
 
     Raises:
-        TTKitError: the ranks make neither two tiers nor three.
+        TTKitError: the number of ranks gives neither two tiers nor three.
 
     Example:
         >>> [announce_role(rank, 4, 2) for rank in (1, 2, 3)]
@@ -158,7 +159,7 @@ def announce_role(rank: int, world: int, num_workers: int) -> str:
 
 
 class RemoteOptimizer(Optimizer):
-    """A worker's optimizer: its step sends the gradients away and receives the new weights.
+    """A worker's optimizer: `step` sends the gradients to the aggregator and receives new weights.
 
     Args:
         parameters: what `model.parameters()` returns; they need no values yet.
@@ -166,8 +167,8 @@ class RemoteOptimizer(Optimizer):
         socket_type: "mpi" or "fabric".
 
     Attributes:
-        steps: how many updates the weights have had.
-        running: whether the optimizer wants gradients of these weights.
+        steps: how many times the weights have been updated.
+        running: whether another step follows, for which the worker must send gradients.
 
     Example::
 
@@ -175,9 +176,9 @@ class RemoteOptimizer(Optimizer):
         remote.receive_weights()
         while remote.running:
             remote.zero_grad()
-            loss = ...  # of this worker's shard of batch number `remote.steps`
-            loss.backward()  # without synchronize_gradients: the aggregator averages
-            remote.step(loss)  # the number, for the log
+            loss = ...  # Compute it from this worker's shard of batch number `remote.steps`.
+            loss.backward()  # No synchronize_gradients follows: the aggregator averages.
+            remote.step(loss)  # Pass the loss as a number, which is for the log.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class RemoteOptimizer(Optimizer):
         """Send the gradients, and receive the updated weights.
 
         Args:
-            loss: of this worker's shard of the batch.
+            loss: the loss of this worker's shard of the batch, as a number.
         """
         grads = map(by_replica, self.exchange.parameters)
         self.exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
@@ -202,7 +203,7 @@ class RemoteOptimizer(Optimizer):
         """Receive the aggregator's weights.
 
         Raises:
-            TTKitError: they did not come in time.
+            TTKitError: the weights did not arrive in time.
         """
         exchange = self.exchange
         steps, running, arrays = exchange.receive("weights", self.aggregator_rank)
@@ -219,9 +220,9 @@ class Aggregator:
     weights to the workers.
 
     Args:
-        parameters: of the model, without values; its layout has as many data-parallel replicas as
-            the workers'.
-        num_workers: ranks 0 to num_workers - 1.
+        parameters: the parameters of the model, which need no values. Their layout must have as
+            many data-parallel replicas as the layouts of the workers.
+        num_workers: the number of workers, which are ranks 0 to num_workers - 1.
         optimizer_rank: the rank of the optimizer.
         socket_type: "mpi" or "fabric".
     """
@@ -237,7 +238,9 @@ class Aggregator:
         self.optimizer_rank = optimizer_rank
 
     def run(self) -> int:
-        """Pass weights and gradients on until the optimizer ends the run; return the steps."""
+        """Forward weights and gradients until the optimizer ends the run; return how many steps
+        there were.
+        """
         exchange, optimizer, count = self.exchange, self.optimizer_rank, 0
         while True:
             steps, running, weights = exchange.receive("weights", optimizer)
@@ -252,20 +255,20 @@ class Aggregator:
 
 
 class HierarchicalTrainer(Trainer):
-    """The optimizer's rank, in 2-tier mode also the aggregator's: a trainer whose gradients come
-    from workers.
+    """A trainer whose gradients come from workers. It runs on the rank of the optimizer, which in
+    2-tier mode is also the aggregator.
 
-    Learning rate, clipping, validation, log and checkpoints are those of `Trainer`, and a
-    checkpoint goes on with either. Workers wait while it validates or saves. The end of a
-    with-block, or `end`, notifies them that no further step comes.
+    Learning rate, clipping, validation, log and checkpoints work as in `Trainer`, and each of the
+    two can resume from a checkpoint of the other. Workers wait while this trainer validates or
+    saves. The end of a with-block, or `end`, notifies them that no further step follows.
 
     Args:
         settings: a training configuration with multihost_config.num_workers, or its path.
-        text, step: as for `Trainer`.
+        text, step: the arguments of `Trainer`.
     """
 
     def _open(self, settings: Settings) -> None:
-        """Open the mesh of this rank; it is the only rank that updates weights."""
+        """Open the mesh of this rank, which is the only rank that updates weights."""
         self.layout = open_layout(settings)
         self.layouts, self.rank, self.world, self.comm = [self.layout], 0, 1, None
 
@@ -280,7 +283,7 @@ class HierarchicalTrainer(Trainer):
         self.exchange.send_weights(weights, self.steps, running)
 
     def gradients(self) -> float:
-        """Send the weights away; return the mean loss of the workers and set the mean gradients."""
+        """Send the weights, set the mean gradients, and return the mean loss of the workers."""
         exchange = self.exchange
         self._send_weights(True)
         loss, means = exchange.average()
@@ -295,6 +298,6 @@ class HierarchicalTrainer(Trainer):
         self.exchange.transport.flush()
 
     def __exit__(self, *what: object) -> None:
-        if what[0] is None:  # After an error the workers are stopped with this rank.
+        if what[0] is None:  # After an error the workers stop together with this rank.
             self.end()
         self.close()

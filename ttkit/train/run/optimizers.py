@@ -13,11 +13,11 @@ from ttkit.train.parallel.distributed import one_copy
 
 
 class _Made:
-    """The base of settings, which `make` constructs as in ttml."""
+    """The base of the classes of settings, with the constructor `make` that ttml has."""
 
     @classmethod
     def make(cls, *fields, **more):
-        """Make the settings; the order is ttml's, that of the fields."""
+        """Make the settings from values in the order of the fields, which is the order in ttml."""
         return cls(*fields, **more)
 
 
@@ -37,8 +37,8 @@ class AdamWConfig(_Made):
     """Settings of AdamW.
 
     Attributes:
-        master_weights: keep float32 weights beside bfloat16 ones, so that rounding does not lose
-            small steps.
+        master_weights: whether to keep float32 weights in addition to the bfloat16 ones, so that
+            rounding does not lose small updates.
     """
 
     lr: float = 1e-3
@@ -55,18 +55,19 @@ class Optimizer:
 
     Args:
         parameters: what `model.parameters()` returns.
-        config: its settings.
+        config: the settings of the optimizer.
     """
 
-    kinds: tuple[str, ...]  # Keys of the state begin with one of these.
+    kinds: tuple[str, ...]  # Each key of the state begins with one of these words.
 
     def __init__(self, parameters: Mapping[str, Parameter], config):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
-        # A key is "exp_avg/<parameter>"; its tensor is sharded as the parameter is.
+        # A key is "<kind>/<parameter>", such as "exp_avg/<parameter>". A chip's tensor belongs to
+        # the shard of the parameter that its optimizer updates.
         self.state: dict[str, Value] = {}
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Remove all gradients."""
         for parameter in self.parameters.values():
             parameter.set_grad(None)
 
@@ -101,7 +102,7 @@ class Optimizer:
         """Continue from a `state_dict`, on any mesh.
 
         Raises:
-            TTKitError: it is of another optimizer.
+            TTKitError: the state is that of another optimizer.
         """
         for key in state["tensors"]:
             if key.split("/")[0] not in self.kinds:
@@ -111,7 +112,7 @@ class Optimizer:
                     f"{key} is of another optimizer: {mine}",
                     "the optimizer that the run began with",
                 )
-        # Beside master weights the whole state is in float32, else in the parameter's type.
+        # With master weights the whole state is in float32, otherwise in the parameter's type.
         dtype = ttnn.float32 if getattr(self.config, "master_weights", False) else None
         self.steps = int(state["steps"])
         self.state = {
@@ -124,7 +125,7 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """w <- w - lr (g + weight_decay w), with momentum as in torch."""
+    """Stochastic gradient descent, w <- w - lr (g + weight_decay w), with momentum as in torch."""
 
     config: SGDConfig
     kinds = ("momentum",)
@@ -169,8 +170,8 @@ class AdamW(Optimizer):
         v = state[exp_avg_sq] * config.beta2
         v = ttnn.addcmul(v, grad, grad, value=1 - config.beta2)
         state[exp_avg], state[exp_avg_sq] = m, v
-        # Both m and v start at 0, so they need a bias correction; correcting two scalars saves two
-        # operations on tensors.
+        # Both m and v start at 0, so they need a bias correction. Applying it to two scalars saves
+        # two operations on tensors.
         correction1 = 1 - config.beta1**self.steps
         correction2 = (1 - config.beta2**self.steps) ** 0.5
         denominator = ttnn.sqrt(v) * (1 / correction2) + config.epsilon
@@ -226,10 +227,10 @@ def clip_grad_norm(
     Args:
         parameters: what `model.parameters()` returns.
         max_norm: the largest norm allowed.
-        sum_over_ranks: sums a number over the ranks that have other parts of the model.
+        sum_over_ranks: adds up a number over the ranks that have other parts of the model.
 
     Returns:
-        The norm before.
+        The norm before scaling.
     """
     norm = sum_over_ranks(gradient_square(parameters.values())) ** 0.5
     if norm > max_norm:
@@ -240,9 +241,10 @@ def clip_grad_norm(
 
 
 def warmup_linear(step: int, max_steps: int, schedule: SchedulerConfig) -> float:
-    """Return the learning rate of a step, from 0.
+    """Return the learning rate of a step; the first step is 0.
 
-    It rises to max_lr in warmup_steps, stays for hold_steps, and falls to min_lr at max_steps.
+    The rate rises to max_lr in warmup_steps, stays there for hold_steps, and falls to min_lr at
+    max_steps.
 
     Example:
         >>> schedule = SchedulerConfig(max_lr=1.0, warmup_steps=2, hold_steps=2)

@@ -1,8 +1,8 @@
 """Training a model whose layers are divided into the stages of a pipeline, each on its own mesh.
 
-What each stage does in which order is a `ttkit.plans.Schedule`; ttml's pipeline training has
-`one_at_a_time` only. Every rank reads the text itself, so targets are not sent from the first rank
-to the last, as they are in ttml."""
+A `ttkit.plans.Schedule` lists the actions of each stage in order; ttml's pipeline training has only
+the schedule `one_at_a_time`. Every rank reads the text itself, so the first rank need not send the
+targets to the last one, as it does in ttml."""
 
 import os
 import time
@@ -41,13 +41,13 @@ Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
 class Stage:
-    """Parts of a model on one mesh.
+    """A stage of a pipeline: one or more parts of a model, its chunks, on one mesh.
 
     Args:
         index: the number of the stage, from 0.
-        config: the whole model.
+        config: the configuration of the whole model.
         layout: the layout on this stage's mesh.
-        blocks: the numbers of each chunk's blocks.
+        blocks: for each chunk the numbers of its blocks.
     """
 
     def __init__(
@@ -58,21 +58,22 @@ class Stage:
         self._kept: dict[Action, tuple[Tensor | None, Tensor]] = {}
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return the parameters of all its chunks by name."""
+        """Return {name: parameter} for all chunks of the stage."""
         return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
     def forward(
         self, action: Action, given: Value | None, batch: tuple[np.ndarray, np.ndarray], before: int
     ) -> tuple[Value, float]:
-        """Return the output of a chunk, activations [B, 1, S, E] or the loss, and its share of the
-        loss: the loss itself in the last chunk, the balance loss of its experts in the others.
+        """Return the output of a chunk, and what the chunk adds to the loss.
 
-        Dropout zeroes the same elements as on one device, whatever the order of forwards.
+        The output of the last chunk is the loss, and the chunk adds this loss. The output of any
+        other chunk is activations, [B, 1, S, E], and the chunk adds the balance loss of its
+        experts. Dropout zeroes the same elements as without a pipeline, in any order of forwards.
 
         Args:
-            given: activations; None for the first chunk.
+            given: the activations of the chunk before; None for the first chunk.
             batch: tokens and targets of the micro-batch, for the first and the last chunk.
-            before: calls of each dropout in all earlier steps.
+            before: the count of calls from which each dropout starts in this step.
         """
         model, (x, y) = self.chunks[action.chunk], batch
         for dropout in model.dropouts():
@@ -82,17 +83,18 @@ class Stage:
         end = model(self.layout.tokens(x) if start is None else start)
         if model.is_last:
             end = model.loss(end, self.layout.tokens(y))
-        if recording[0]:  # Validation has no backward that would free what is kept.
+        if recording[0]:  # Validation has no backward, which would free the tensors kept here.
             self._kept[action] = start, end
         found = [end] if model.is_last else [Tensor(each.balance) for each in model.experts()]
         return end.get_value(), sum(mean_over_replicas(each, self.layout) for each in found)
 
     def backward(self, action: Action, grad: Value | None, share: float) -> Value | None:
-        """Return the gradient of the input, None for tokens; add to the parameters' gradients.
+        """Add to the gradients of the parameters. Return the gradient of the input, or None if the
+        input is tokens.
 
         Args:
-            grad: the gradient of the output; None for the last chunk.
-            share: the weight of the last chunk's loss.
+            grad: the gradient of the output; None for the last chunk, whose output is the loss.
+            share: the factor with which the losses of one micro-batch count in the step's loss.
         """
         start, end = self._kept.pop(action._replace(kind="F"))
         if grad is None:
@@ -109,20 +111,20 @@ class PipelineTrainer(Trainer):
     """A trainer whose model is divided into stages, with `gradient_accumulation_steps`
     micro-batches.
 
-    Ranks 0 to stages - 1 are the stages of a pipeline, the next group of as many ranks is its first
-    replica, and so on. Parameters keep the names of the whole model, so a checkpoint can be
-    continued with any number of stages, or with a `Trainer`.
+    Ranks 0 to stages - 1 are the stages of a pipeline. The next group of as many ranks is a replica
+    of this pipeline, and so on. Parameters keep the names of the whole model, so a run can resume
+    from a checkpoint with any number of stages, or with a `Trainer`.
 
     Args:
         settings: a training configuration with a multihost_config, or the path of one.
-        meshes: the meshes of all stages, if this process drives them all: submeshes of one that is
-            open, each with the strategies of device_config. Unless given, this process is one of
-            `num_workers` ranks, and its stage has the mesh of device_config.
-        how: text and step, as for `Trainer`.
+        meshes: the meshes of all stages, if this process drives all of them. They are submeshes of
+            an open mesh, and each uses the strategies of device_config. By default this process is
+            one of `num_workers` ranks, and its stage has the mesh of device_config.
+        how: the arguments `text` and `step` of `Trainer`.
 
     Attributes:
-        times: (stage, action, start_s, end_s) of the last step on the stages of this process, by
-            the host's clock.
+        times: (stage, action, start_s, end_s) of each action of the last step on the stages of this
+            process, by the clock of the host.
 
     Raises:
         TTKitError: the settings contradict each other; this is checked before any computation.
@@ -164,7 +166,7 @@ class PipelineTrainer(Trainer):
 
     # ------------------------------------------------------------ parts
     def _open(self, settings: Settings) -> None:
-        """Open the meshes, and find the ranks."""
+        """Open the mesh of this rank or use the given meshes, and find the number of this rank."""
         multihost, meshes, ranks = settings.multihost_config, self._meshes, DistributedContext()
         self.rank, self.comm = ranks.rank(), None
         self.world = ranks.size() if meshes is None else len(meshes)
@@ -187,7 +189,7 @@ class PipelineTrainer(Trainer):
         self.layout = self.layouts[0]
 
     def _build(self) -> None:
-        """Make this process's stages, and connect them to the others and to their replicas."""
+        """Make the stages of this process. Connect them to the other stages and their replicas."""
         hosts, config = self.settings.multihost_config, self.model_config
         micro_batches = self.settings.training_config.gradient_accumulation_steps
         plan = hosts.pipeline
@@ -222,9 +224,7 @@ class PipelineTrainer(Trainer):
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
-        """Compute the gradients of all micro-batches, averaged over replicas; return the mean
-        loss.
-        """
+        """Compute the mean gradients over all micro-batches and replicas; return the mean loss."""
         micro_batches, self.times = self.schedule.micro_batches, []
         batch, step = self.batches.batch, self.steps
         total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
@@ -236,14 +236,15 @@ class PipelineTrainer(Trainer):
         return self.across_ranks(total / micro_batches)
 
     def _add_table_gradients(self) -> None:
-        """Let the first and the last stage, which both have the table of tied embeddings, send each
-        other their gradients of it, and add them (Shoeybi 2019).
+        """Add up the two gradients of the table of tied embeddings (Shoeybi 2019).
 
-        They have equal weights and the same sum, so their optimizers keep the weights equal.
+        The first and the last stage both have this table, and send each other their gradients. Both
+        then have the same sum and equal weights, so their optimizers keep the weights equal.
         """
         table, head = StageChunk(0, 0), StageChunk(self.num_stages - 1, self.schedule.chunks - 1)
         ends = [(TABLE, table, head), (HEAD, head, table)]
-        # With a single chunk, table and head are one parameter, to which autograd has added both.
+        # With a single chunk, table and head are one parameter, and autograd has added up the two
+        # gradients.
         mine = [each for each in ends if each[0] in self.parameters and table != head]
         grads = {}
         for name, here, there in mine:
@@ -281,7 +282,7 @@ class PipelineTrainer(Trainer):
         return total
 
     def _do(self, stage: Stage, task: Task, data: Data) -> float:
-        """Do one action of a stage; return what it adds to the loss."""
+        """Do one action of a stage; return what the action adds to the loss."""
         action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
         given = self.transport.receive(task.receive, layout) if task.receive else None
         parts = self.schedule.micro_batches
@@ -290,7 +291,7 @@ class PipelineTrainer(Trainer):
             value, loss = stage.forward(action, given, batch, self.steps * 2 * parts)
         else:
             value = stage.backward(action, given, 1 / parts)
-        # Wait for the device, so that the times include the work.
+        # Wait for the device, so that the measured times include its work.
         ttnn.synchronize_device(layout.device)
         if task.send:
             self.transport.send(task.send, value, layout)
@@ -299,11 +300,11 @@ class PipelineTrainer(Trainer):
         return loss
 
     def across_ranks(self, total: float) -> float:
-        """Return the sum of a number over the stages, its mean over the replicas."""
+        """Return a number added up over the stages and averaged over the replicas."""
         return total if self.comm is None else mean_over_ranks(self.comm, total) * self.num_stages
 
     def validate(self) -> float:
-        """Return the mean loss of the text that is held out: forwards only."""
+        """Return the mean loss of the validation text. The stages run forwards only."""
         count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
         row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
         forwards = Schedule(
@@ -315,10 +316,10 @@ class PipelineTrainer(Trainer):
 
     # ------------------------------------------------------------ results
     def timetable(self) -> Timetable:
-        """Return what each stage did when in the last step, for the same pictures as
-        `schedule.timeline()`; every rank must call.
+        """Return when each stage did each action in the last step. Every rank must call this.
 
-        On several hosts the times are only as exact as the hosts' clocks agree."""
+        The result can be drawn as that of `schedule.timeline()` can. On several hosts, the times
+        are only as exact as the clocks of the hosts agree."""
         rows = self.times
         if self.comm is not None:
             of_ranks = self.comm.allgather(rows if self.replica == 0 else [])
@@ -330,9 +331,9 @@ class PipelineTrainer(Trainer):
         return Timetable(self.schedule, tuple(map(tuple, slots)))
 
     def collected(self) -> dict[str, np.ndarray]:
-        """Return the global arrays of a checkpoint, whole on rank 0."""
+        """Return the global arrays of a checkpoint; only rank 0 gets those of all stages."""
         found = super().collected()
-        # With tied weights the head is the first stage's table, and is not saved twice.
+        # With tied weights the head equals the table of the first stage, so it is not saved again.
         tied = self.model_config.is_tied
         mine = {name: array for name, array in found.items() if not (tied and name.endswith(HEAD))}
         if self.comm is None:

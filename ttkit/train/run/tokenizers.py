@@ -1,4 +1,5 @@
-"""Text to ids and back: bytes, characters, or byte-pair encoding by the `tokenizers` library."""
+"""Tokenizers, from text to ids and back: bytes, characters, or byte-pair encoding by the
+`tokenizers` library."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from ttkit.files import AnyPath, read_text
 
 
 class ByteTokenizer:
-    """The bytes of the text in UTF-8: 256 ids, any text, no training.
+    """A tokenizer whose ids are the bytes of the text in UTF-8. It has 256 ids, encodes any text
+    and needs no training.
 
-    Decoding puts U+FFFD for bytes that are not UTF-8, as an untrained model's are not.
+    `decode` puts U+FFFD in place of bytes that are not valid UTF-8, such as an untrained model's.
 
     Example:
         >>> ByteTokenizer().encode("né").tolist(), ByteTokenizer().decode([110, 195, 169])
@@ -38,10 +40,10 @@ class ByteTokenizer:
 
 
 class CharTokenizer:
-    """One id a character, for the characters of a text in the order of Unicode.
+    """A tokenizer with one id for each character of a text, in the order of Unicode.
 
     Raises:
-        ValueError: encode() of a character that is not in the vocabulary.
+        ValueError: `encode` was given a character that is not in the vocabulary.
 
     Example:
         >>> tokenizer = CharTokenizer("mesh mesh")
@@ -76,13 +78,15 @@ class CharTokenizer:
 
 
 class BPETokenizer:
-    """Byte-pair encoding: 256 bytes, then the pairs that occur most often, joined repeatedly.
+    """Byte-pair encoding. The vocabulary starts with the 256 bytes; training repeatedly joins the
+    pair of ids that occurs most often, and adds an id for it.
 
-    Any text can be encoded and decoded. The `tokenizers` library trains it, and makes the same
-    vocabulary each time.
+    A trained tokenizer can encode and decode any text. The `tokenizers` library trains it, and
+    makes the same vocabulary from the same text each time.
 
     Args:
-        text: a tokenizer in that library's JSON, such as `tokenizer.json` of a published model.
+        text: a tokenizer in the JSON format of that library, such as the file `tokenizer.json` of a
+            published model.
 
     Example:
         >>> tokenizer = BPETokenizer.train("the mesh, the meshes, the mesh", vocab_size=300)
@@ -94,8 +98,9 @@ class BPETokenizer:
         self._inner = tokenizers.Tokenizer.from_str(text)
         described = json.loads(text)
         first = described.get("pre_tokenizer") or {}
-        # A tokenizer that cuts words before a newline gives the same ids line by line. The library
-        # needs about 250 bytes of memory a character, so that is the way for a long text.
+        # If a tokenizer always cuts words before a newline, it gives the same ids line by line. The
+        # library needs about 250 bytes of memory for each character, so encoding line by line saves
+        # memory when a text is long.
         self._by_lines = (
             described.get("normalizer") is None
             and first.get("type") == "ByteLevel"
@@ -104,8 +109,8 @@ class BPETokenizer:
 
     @classmethod
     def train(cls, text: str, vocab_size: int = 512) -> BPETokenizer:
-        """Train a tokenizer of vocab_size ids: at least the 256 of the bytes, and fewer than asked
-        for if no pair is left that occurs twice.
+        """Train a tokenizer of vocab_size ids. It has at least the 256 ids of the bytes, and fewer
+        than vocab_size if no pair is left that occurs twice.
         """
         level = tokenizers.pre_tokenizers.ByteLevel
         inner = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -122,10 +127,10 @@ class BPETokenizer:
 
     @classmethod
     def load(cls, path: AnyPath) -> BPETokenizer:
-        """Read a file in the library's JSON.
+        """Read a file in the JSON format of the `tokenizers` library.
 
         Raises:
-            TTKitError: it cannot be read.
+            TTKitError: the file cannot be read.
         """
         return cls(read_text(path, "tokenizer_path"))
 
@@ -147,20 +152,21 @@ class BPETokenizer:
 
 
 def _lines(text: str) -> list[str]:
-    """Cut the text before each newline after a word, which no token crosses."""
+    """Cut the text before each newline that follows a word; no token contains such a place."""
     return re.split(r"(?<=\S)(?=\n)", text)
 
 
-# `encode` returns uint32 ids [length], `decode` takes ids of any shape in order, `vocab_size` is
-# one more than the largest id, and `to_dict` is plain JSON for `tokenizer_from_dict`
+# All tokenizers have the same four members: `encode` returns ids [length] of type uint32, `decode`
+# takes ids in an array of any shape, `vocab_size` is one more than the largest id, and `to_dict`
+# returns a dictionary that JSON can hold, for `tokenizer_from_dict`.
 Tokenizer = ByteTokenizer | CharTokenizer | BPETokenizer
 
 
 def make_tokenizer(
     tokenizer_type: str, text: str, vocab_size: int = 512, path: str | None = None
 ) -> Tokenizer:
-    """Read the tokenizer of a file, or make one of a tokenizer_type for this text; vocab_size is
-    for "bpe".
+    """Read the tokenizer from the file `path` if it is given, else make one of tokenizer_type for
+    this text. Only "bpe" uses vocab_size.
 
     Example:
         >>> make_tokenizer("char", "abracadabra").vocab_size
@@ -176,7 +182,7 @@ def make_tokenizer(
 
 
 def tokenizer_from_dict(data: Mapping[str, Any]) -> Tokenizer:
-    """Make a tokenizer from its `to_dict()`, as a checkpoint keeps it.
+    """Make a tokenizer from the result of its `to_dict()`, which a checkpoint stores.
 
     Example:
         >>> tokenizer = tokenizer_from_dict({"tokenizer_type": "char", "characters": "ab"})

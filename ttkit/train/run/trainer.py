@@ -1,4 +1,4 @@
-"""The training loop: the same on one chip, on a mesh, and on ranks that each have one.
+"""The training loop: the same on one chip, on a mesh, and on ranks that each have a mesh.
 
 `Trainer.step` is one training step from top to bottom; `Trainer.fit` repeats it."""
 
@@ -42,10 +42,11 @@ class Trainer:
 
     Args:
         settings: a training configuration, or the path of one.
-        text: what to learn; unless given, that of the file `training_config.data_path`, or the
-            kit's own small corpus.
-        step: go on from the checkpoint of this step of `checkpoint_dir`; later ones are set aside
-            when training goes on. Unless given: from the newest checkpoint, if there is one.
+        text: the text to learn. By default it is that of the file `training_config.data_path`, or
+            without a path the small corpus of ttkit.
+        step: resume from the checkpoint of this step in `checkpoint_dir`. When training continues,
+            checkpoints of later steps are renamed. By default the trainer resumes from the newest
+            checkpoint, if there is one.
 
     Raises:
         TTKitError: the settings contradict each other; this is checked before any computation.
@@ -73,7 +74,7 @@ class Trainer:
             self._make(settings, text, step)
         except BaseException:
             if not was_open:
-                self.close()  # Otherwise the next trainer finds a mesh that it did not open.
+                self.close()  # Otherwise the next trainer would find this mesh open.
             raise
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
@@ -93,10 +94,11 @@ class Trainer:
         self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
-        self.replica, replicas = 0, 1  # One replica takes the whole batch: part 0 of 1.
+        self.replica, replicas = 0, 1  # A single replica takes the whole batch: part 0 of 1.
         if self.replicas:
             self.replica, replicas = self.replicas.rank, self.replicas.size
-        # With ZeRO each parameter is updated by one rank of those that have replicas.
+        # With ZeRO each parameter has an owner, which is one of the ranks that have replicas. Only
+        # the owner updates the parameter.
         self.zero_ranks = replicas if settings.layout.zero else 1
         if self.zero_ranks > 1:
             every = self.parameters.values()
@@ -130,7 +132,9 @@ class Trainer:
         AutoContext.get_instance().close_device()
 
     def _open(self, settings: Settings) -> None:
-        """Open the mesh, and find the ranks: with a mesh each, with one mesh, or this one alone."""
+        """Open the mesh, and connect to the other ranks. Each rank may have a mesh of its own, all
+        ranks may drive one mesh, or there is only this process.
+        """
         self.layout, distributed = open_layout(settings), settings.distributed.enabled
         self.layouts = [self.layout]
         ranks = DistributedContext()
@@ -152,12 +156,12 @@ class Trainer:
         self.replicas = self.comm if self.settings.distributed.enabled else None
 
     def _check_host(self) -> None:
-        """Refuse a state that the host's free memory cannot hold, before it is made. The DRAM of a
-        chip is counted by the simulator, which refuses what does not fit, as ttnn does on cards.
+        """Raise if the free memory of the host cannot hold the state of the training. The simulator
+        checks the DRAM of the chips itself, and raises when a tensor does not fit, as ttnn does.
         """
-        # The simulator keeps replicas in one array, and numbers in four bytes. Of several ranks
-        # each has at least what one chip has. An optimizer has up to two numbers for each weight,
-        # beside master weights.
+        # The simulator keeps all replicas in one array, with four bytes for each number. If there
+        # are several ranks, a rank holds at least the shard of one chip. Each weight has a gradient
+        # and up to two numbers in the optimizer; master weights are not counted.
         whole, every = self.comm is None, self.parameters.values()
         numbers = sum(tiled(p.global_shape if whole else p.local_shape) for p in every)
         needed = 4 * numbers * (2 + len(self.optimizer.kinds[:2]))
@@ -178,7 +182,7 @@ class Trainer:
         config, start = self.settings.training_config, time.perf_counter()
         self.optimizer.zero_grad()
         loss = self.gradients()
-        if not np.isfinite(loss):  # The weights are still those of the step before.
+        if not np.isfinite(loss):  # The weights have not been updated in this step.
             fail(
                 f"step {self.steps + 1}",
                 f"the loss is {loss}",
@@ -186,7 +190,9 @@ class Trainer:
             )
         if config.use_clip_grad_norm:
             most = config.clip_grad_norm_max_norm
-            many = self.zero_ranks  # Each of them has some of the gradients.
+            # Each of these ranks has other gradients, so the sum over the ranks is `many` times the
+            # mean.
+            many = self.zero_ranks
             optimizers.clip_grad_norm(
                 self.parameters, most, lambda square: many * self.across_ranks(square)
             )
@@ -203,7 +209,7 @@ class Trainer:
         return Record(self.steps, loss, lr, seconds, tokens / seconds)
 
     def gradients(self) -> float:
-        """Compute gradients of all micro-batches, averaged over replicas; return the mean loss."""
+        """Compute the mean gradients over all micro-batches and replicas; return the mean loss."""
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
@@ -219,7 +225,7 @@ class Trainer:
         return self.across_ranks(total)
 
     def across_ranks(self, number: float) -> float:
-        """Return the mean of a number over the replicas."""
+        """Return the mean of a number over the ranks that have replicas."""
         return mean_over_ranks(self.replicas, number) if self.replicas else number
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
@@ -231,14 +237,14 @@ class Trainer:
         return mean_over_replicas(loss, self.layout)
 
     def lr(self, step: int) -> float:
-        """Return the learning rate of a step, from 0."""
+        """Return the learning rate of a step; the first step is 0."""
         if self.settings.training_config.scheduler_type == "identity":
             return self.optimizer.config.lr
         schedule = self.settings.scheduler_config
         return optimizers.warmup_linear(step, self.max_steps, schedule)
 
     def validate(self) -> float:
-        """Return the mean loss of the text that is held out."""
+        """Return the mean loss of the validation text."""
         self.model.eval()
         count = min(len(self.validation), VALIDATION_BATCHES)
         with no_grad():
@@ -255,25 +261,27 @@ class Trainer:
         prompt: str = "",
         on_step: Callable[[Record], None] | None = None,
     ) -> History:
-        """Train: validate every eval_every steps, save every model_save_interval and at the end.
+        """Train. Validate every eval_every steps (never if that is 0), and save a checkpoint every
+        model_save_interval steps. Both are also done after the last step.
 
-        Ctrl-C (or a notebook's button, which ends the cell, too) stops it after the current step,
-        with a checkpoint; a second Ctrl-C stops it at once.
+        Ctrl-C, or the stop button of a notebook, stops the training after the current step and
+        saves a checkpoint. The button also ends the cell. A second Ctrl-C stops it at once.
 
         Args:
-            steps: how many more; up to max_steps unless given.
-            show: steps, time left, speed and loss; in a notebook the losses' curve too.
-            prompt: a notebook also shows how the model continues this text, now and then.
-            on_step: called with each record.
+            steps: how many more steps to train; by default the training runs up to max_steps.
+            show: whether to show steps, time left, speed and loss, and in a notebook the curve of
+                the losses.
+            prompt: from time to time, a notebook also shows how the model continues this text.
+            on_step: a function that is called with each record.
 
         Returns:
-            The records of these steps; a notebook shows them in five lines.
+            The records of these steps, which print as at most five lines.
         """
         from ttkit.visualize.widgets.live_training import progress
 
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
-        if folder:  # The log loses the steps after the checkpoint from which the run continues.
+        if folder:  # This removes the steps after the checkpoint of a resumed run from the log.
             on_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
         view, saved = (progress(self, end, prompt) if show else None), None
         try:
@@ -304,17 +312,19 @@ class Trainer:
         return History(self.history[first:], saved)
 
     def _is_due(self, interval: int, end: int) -> bool:
-        """Whether this is a step of the interval, if that is not 0, or the last step."""
+        """Return whether the current step is the last one or a multiple of the interval. With an
+        interval of 0 only the last step counts.
+        """
         return self.steps == end or (interval > 0 and self.steps % interval == 0)
 
     def notify(self, text: str) -> None:
-        """Print, once for all ranks that drive one mesh."""
+        """Print a text on rank 0. If ranks have replicas of the model, print it on every rank."""
         if self.rank == 0 or self.replicas:
             print(text, flush=True)
 
     # ------------------------------------------------------------ checkpoints
     def save(self) -> Path:
-        """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
+        """Write a checkpoint, and return its path. Every rank must call this; rank 0 writes."""
         folder = self.run_folder
         if folder is None:
             fail(
@@ -336,7 +346,7 @@ class Trainer:
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
         if self.zero_ranks > 1 and self.replicas:
-            # The first rank of the replicas gets what the others have.
+            # The first of these ranks gets the optimizer state that the other ranks have.
             parts = self.replicas.gather(state) or []
             state = {key: array for part in parts for key, array in part.items()}
         return found | {f"optimizer/{key}": array for key, array in state.items()}
@@ -345,7 +355,8 @@ class Trainer:
         model = saved.part("model/")
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
-        # A rank takes the state of what it updates of the whole model.
+        # The checkpoint has the optimizer state of the whole model. A rank takes only the state of
+        # the parameters that it updates.
         state = saved.part("optimizer/")
         every = self.parameters.items()
         names = [name for name, each in every if each.owner in (None, self.replica)]
@@ -356,11 +367,12 @@ class Trainer:
 
     # ------------------------------------------------------------ use
     def sample(self, prompt: str, new_tokens: int | None = None, **how: Any) -> str:
-        """Return a prompt and its continuation by the model; unless given, as many new tokens as
-        there are positions for, at most 100.
+        """Return a prompt and its continuation by the model.
 
         Args:
-            how: temperature (0.8 unless given), top_k and seed, as for `generate`.
+            new_tokens: the length of the continuation. By default it is 100 tokens, or fewer if the
+                model has no positions for so many.
+            how: temperature (0.8 unless given), top_k and seed, which are arguments of `generate`.
         """
         self.model.eval()
         copies = self.layout.dp  # Each data-parallel replica continues one sequence.

@@ -1,4 +1,4 @@
-"""Charts by matplotlib: losses, memory, bars; and how a notebook shows them."""
+"""Charts drawn by matplotlib: losses, memory, bars. A notebook shows them as images."""
 
 import io
 import itertools
@@ -16,31 +16,33 @@ from ttkit import backend
 from ttkit.visualize.drawing import INK, ROLES, on_page
 from ttkit.words import short
 
-# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px. At
-# the width that the pages' style keeps on a narrow page, it still has 10.
+# The WIDTH of a figure, in inches, is 614 px on a page. The smallest text has 8 points, which is
+# then 10.7 px. On a narrow page the style keeps a width of 576 px, so this text still has 10 px.
 WIDTH = 6.4
 DOTS_PER_INCH = 192
-LEGEND = 84  # The line of a legend has room for this many letters; a sign takes 8.
+LEGEND = 84  # A line of a legend has room for this many letters; each sign takes the room of 8.
 # Each colour of a curve stands out from a light and from a dark page.
 COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
-DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
+DASHES = ("-", "--", ":")  # Different dashes keep curves apart that lie on one another.
 HATCHES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
-BESIDE = 45  # The name of a bar breaks after this many letters.
+BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
-# Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
+# Charts are drawn in the colours of a light page. On a dark page, the style of pictures inverts
+# them.
 LOOK = Path(__file__).with_name("look.mplstyle")
 
 
 class Chart:
-    """Data that matplotlib draws: into your Axes by `plot(ax)`, as a picture in a notebook.
+    """Data that matplotlib draws. `plot(ax)` draws into your Axes; a notebook shows a picture.
 
-    `repr` has the same data in rounded numbers. Pages without pictures show it, screen readers read
-    it, and tests of notebooks compare it: the SVG's bytes depend on the CPU and on matplotlib.
+    `repr` has the same data in rounded numbers. Pages without pictures show this text, and screen
+    readers read it. Tests of notebooks compare the text and not the picture, because the bytes of
+    the SVG depend on the CPU and on matplotlib.
     """
 
     title: str
-    height = 3.0  # It is that of the figure, in inches.
+    height = 3.0  # The figure has this height in inches.
 
     def draw(self, ax) -> None:
         """Draw into a matplotlib Axes."""
@@ -56,7 +58,9 @@ class Chart:
         return ax
 
     def _repr_html_(self) -> str:
-        """Return the chart as an image of its own, in which no style and no id meets the page's."""
+        """Return the chart as a separate image, so that its styles and ids do not mix with those of
+        the page.
+        """
         return on_page(self.image)
 
     @cached_property
@@ -71,9 +75,9 @@ class Chart:
             figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
             self.draw(ax)
-            # A date and a version in the file would make saved pictures differ from run to run.
+            # A date and a version in the file would make saved pictures different in every run.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            # `savefig` would draw everything twice, the first time for nothing.
+            # `savefig` would draw everything twice, and the first drawing would not be used.
             FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
         return (
@@ -82,12 +86,12 @@ class Chart:
         )
 
     def spots(self, ax) -> str:
-        """Return the HTML of what lies over the image of the Axes, such as spots to click."""
+        """Return HTML that is placed over the image of the Axes, such as spots to click."""
         return ""
 
 
 def entitle(ax, title: str) -> None:
-    """Set a title; below it, above the Axes, a legend where something has a label."""
+    """Set the title. If anything has a label, put a legend between the title and the Axes."""
     from matplotlib.transforms import blended_transform_factory
 
     signs, labels = ax.get_legend_handles_labels()
@@ -98,12 +102,13 @@ def entitle(ax, title: str) -> None:
     text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
     left = ax.transAxes
     if len(ax.figure.axes) == 1:
-        # Long names of bars move the Axes to the right; these begin at the figure's left.
+        # Long names of bars move the Axes to the right, so title and legend are placed relative to
+        # the left edge of the figure.
         left = blended_transform_factory(ax.figure.transFigure, left)
         text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
         text.set_x(0.01)
     if labels:
-        # matplotlib fills columns; this order fills rows.
+        # matplotlib fills a legend column by column. In this order of labels, it reads row by row.
         rows = [n for column in range(columns) for n in range(column, len(labels), columns)]
         how = {"bbox_to_anchor": (0.01, 1), "bbox_transform": left, "loc": "lower left"}
         signs, labels = [signs[n] for n in rows], [labels[n] for n in rows]
@@ -115,10 +120,10 @@ class Curves(Chart):
     """Curves over steps, or over something else, such as the losses of one run or of several.
 
     Args:
-        curves: name -> (step, value) points.
-        digits: of the values in words; smaller differences do not matter to a reader of the chart.
-        over: what the curves go over, such as "chips".
-        dots: the curves that are drawn as points without a line.
+        curves: for each name the points of a curve, (step, value).
+        digits: how many digits the values have in `repr`; a reader of the chart needs no more.
+        over: the quantity on the horizontal axis, such as "chips".
+        dots: the names of the curves that are drawn as points without a line.
 
     Example:
         >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})
@@ -138,7 +143,7 @@ class Curves(Chart):
         return "\n  ".join([self.title, *curves])
 
     def _in_words(self, points: Points) -> str:
-        """Return up to five points, evenly spread, and between which values all of them lie."""
+        """Return text with up to five points at even distances, and the range of all values."""
         if not points:
             return "nothing yet"
         at = {round((len(points) - 1) * part / 4) for part in range(5)}
@@ -158,18 +163,18 @@ class Curves(Chart):
         ax.grid(axis="y")
         for i, (name, points) in enumerate(self.curves.items()):
             dash = "" if name in self.dots else DASHES[(i + i // len(COLOURS)) % len(DASHES)]
-            # Lower curves are wider, so that they stay visible below the upper ones.
+            # Curves that are drawn first are wider, so that they stay visible below later ones.
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
             dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            if name == "break-even":  # It is a level to compare with, not data.
+            if name == "break-even":  # This line is a level to compare curves with, not data.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
             ax.plot(x, y, linestyle=dash, label=name, **look)
         entitle(ax, self.title)
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
-        if not any(self.curves.values()):  # Numbers on the axes would mean nothing.
+        if not any(self.curves.values()):  # Without points, numbers on the axes have no meaning.
             ax.set(xticks=[], yticks=[])
 
 
@@ -178,11 +183,13 @@ class Stacks(Chart):
     """Stacked bars, such as the kept and dropped tokens of each expert.
 
     Args:
-        rows: name of a bar -> the sizes of its parts.
-        parts: the names of the parts; without names the bar's own name has its size in words.
-        hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
-        unit: of the sizes, in words; "B" shows them as 3.93 MB, and the sum of each bar.
-        room: the limit, such as a chip's memory, drawn as a line; 0 for none.
+        rows: for each name of a bar the sizes of its parts.
+        parts: the names of the parts. If they have none, put the size of a bar into its name.
+        hatched: the names of the parts that are drawn as empty, hatched boxes, such as parts that
+            are lost or that wait.
+        unit: the unit of the sizes, in words. With "B", sizes are shown in the form 3.93 MB, and
+            the name of each bar has its sum.
+        room: a limit that is drawn as a line, such as a chip's memory; with 0 there is no line.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -221,14 +228,14 @@ class Stacks(Chart):
         self.height = 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
 
     def draw(self, ax) -> None:
-        """Draw a bar for each row; each part has lines of its own, beside its colour."""
+        """Draw a bar for each row. Each part has its own hatching in addition to its colour."""
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
         left = [0.0] * len(self.rows)
         names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
             sizes = [row[i] for row in self.rows.values()]
-            # A chart of one part shows by its bars' colours what they are, such as weights.
+            # If the part has no name, the name of the bar selects the colour, such as "weights".
             colour = [ROLES.get(part or name, COLOURS[i % len(COLOURS)]) for name in self.rows]
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
             look["hatch"] = HATCHES[i % len(HATCHES)] or None
@@ -237,7 +244,7 @@ class Stacks(Chart):
             label = part if self.parts[1:] else ""
             bars = ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
             for bar, size in zip(bars, sizes):
-                if not size:  # It would draw its edge, and end the axis where it stands.
+                if not size:  # The bar would show its edge, and the axis would end at it.
                     bar.remove()
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
@@ -248,7 +255,7 @@ class Stacks(Chart):
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
         ax.set_xlim(0, max(ax.get_xlim()[1], 1.1 * self.room))
-        if self.room:  # What reaches into the red does not fit.
+        if self.room:  # A bar that reaches into the red area does not fit.
             ax.axvspan(self.room, ax.get_xlim()[1], color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
         ax.grid(axis="x")
@@ -256,12 +263,12 @@ class Stacks(Chart):
 
 
 class MemoryBars(Stacks):
-    """What a chip holds, by kind: a bar for each case.
+    """Bars of the memory of a chip: one bar for each case, with a part for each kind of data.
 
     Args:
-        title: what the chart shows.
+        title: the title of the chart.
         held: {case: {kind: bytes}}.
-        room: a chip's memory in bytes, drawn as a line; 0 for none.
+        room: the memory of a chip in bytes, drawn as a line; with 0 there is no line.
 
     Example:
         >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, room=12e9)
@@ -277,11 +284,12 @@ class MemoryBars(Stacks):
 
 
 class MemoryReport(MemoryBars):
-    """DRAM of the chips of a mesh, in bytes; NaN on a card.
+    """Bars of the DRAM in use on each chip of a mesh, in bytes. On a card all numbers are NaN.
 
     Args:
-        total: of each chip.
-        used: {device: bytes}.
+        mesh: the name of the mesh.
+        total: the DRAM of each chip in bytes.
+        used: {device: bytes in use}.
     """
 
     def __init__(self, mesh: str, total: float, used: Mapping[int, float]):
@@ -291,9 +299,10 @@ class MemoryReport(MemoryBars):
 
 
 def memory(mesh) -> MemoryReport:
-    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
+    """Return the bytes of DRAM that all tensors use on each chip of a mesh, tile padding included.
 
-    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
+    Only the simulator counts these bytes. On a card every number is NaN, so that the same code runs
+    there, too.
 
     Example:
         >>> from ttkit import ttnn

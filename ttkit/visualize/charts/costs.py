@@ -1,4 +1,4 @@
-"""A chart of what sending costs: seconds over the size of shards, by several algorithms."""
+"""A chart of the cost of collectives: seconds over the size of a shard, for several algorithms."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from ttkit.plans import Plan, cost, crossover
 from ttkit.visualize.charts import Curves
 from ttkit.visualize.drawing import INK, size_text
 
-SIZES = tuple(64 << n for n in range(17))  # Sizes go from 64 bytes to 4 MiB.
+SIZES = tuple(64 << n for n in range(17))  # The sizes are powers of two from 64 bytes to 4 MiB.
 
 
 def _micro(seconds: float) -> str:
@@ -15,15 +15,17 @@ def _micro(seconds: float) -> str:
 
 
 class CostCurves(Curves):
-    """Curves of modelled seconds over the bytes of a shard, and where the fastest changes.
+    """Curves of modelled seconds over the bytes of a shard, with the sizes at which another
+    algorithm becomes the fastest.
 
     Args:
-        algorithms: name -> a function that builds the plan for a shard of this many bytes.
-        size: bytes at which the times are read off.
+        algorithms: for each name a function that returns the plan for a shard of so many bytes.
+        size: the size of a shard in bytes for which the legend has the times.
 
     Attributes:
-        at: name -> the seconds there.
-        crossings: (bytes, seconds, name that is faster below, name that is faster from there on).
+        at: for each name the seconds at `size`.
+        crossings: (bytes, seconds, name of the algorithm that is faster below this size, name of
+            the one that is faster from there on).
 
     Example:
         >>> from ttkit.plans import all_reduce, topology
@@ -62,7 +64,7 @@ class CostCurves(Curves):
         return "\n  ".join(lines)
 
     def draw(self, ax) -> None:
-        """Draw the curves, a line at the size, and a cross at each cross-over."""
+        """Draw the curves, a vertical line at `size`, and a cross at each cross-over."""
         from matplotlib.ticker import FuncFormatter, LogLocator
 
         named = {f"{name}: {_micro(self.at[name])}": self.curves[name] for name in self.curves}

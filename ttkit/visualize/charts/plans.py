@@ -1,4 +1,4 @@
-"""Tables and charts of training: a plan of it, layouts of a model on a machine, the losses."""
+"""Tables and charts of training: the plan of a run, layouts of a model on a machine, the losses."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -10,7 +10,7 @@ from ttkit.words import Tables, counted, short
 
 
 def _communication(traffic: Sequence) -> Report:
-    """Return the collectives of a step, by their purpose."""
+    """Return the table of the collectives of a step, with a row for each purpose."""
     rows = []
     for what in (*dict.fromkeys(each.what for each in traffic), "all"):
         same = [each for each in traffic if what in (each.what, "all")]
@@ -29,7 +29,7 @@ def _communication(traffic: Sequence) -> Report:
 
 # ---------------------------------------------------------------- a training run
 def loss_curves(trainer) -> Curves:
-    """Return the losses of a trainer's history.
+    """Return the curves of the losses in a trainer's history.
 
     Args:
         trainer: a `ttkit.train.Trainer`.
@@ -61,7 +61,9 @@ def _mesh(candidate) -> str:
 
 
 def layout_tables(layouts, most: int) -> list[Report]:
-    """Return what fits, the fastest first, and how many were refused for which reason."""
+    """Return a table of the layouts that fit, the fastest first. If layouts were refused, return
+    also a table of the reasons, with the number of layouts for each.
+    """
     rows = []
     for each in layouts.fitting[:most]:
         sign = "~" if layouts.ties(each) else ""
@@ -91,7 +93,7 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
 
     Args:
         candidate: a `ttkit.layouts.search.Candidate`.
-        dram: bytes of a chip's memory.
+        dram: the memory of a chip in bytes.
     """
     if candidate.memory:
 
@@ -122,7 +124,7 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
 
 
 class Page(Tables):
-    """Several tables, and the configuration to run it."""
+    """Several tables of a layout, and below them a text, the configuration that runs the layout."""
 
     def __init__(self, reports: Iterable[Report], text: str):
         self.tables, self.text = list(reports), text
@@ -151,16 +153,19 @@ SPOT = (
     '<span role="button" tabindex="0" data-act="{0}" title="{1.layout}: {1.point[1]:,.0f} '
     'tokens/s, {1.point[0]:.2f} GB a chip" style="left:{2:.2%};bottom:{3:.2%}"></span>'
 )
-WAITS = ("communication", "bubble", "optimizer")  # Compute is no wait, even if it is the longest.
+# Compute is not in the list: it is not a wait, even if it takes the longest.
+WAITS = ("communication", "bubble", "optimizer")
 
 
 class LayoutMap(Curves):
-    """A point for each layout that fits, memory of a chip against speed; a click explains it.
+    """A chart with a point for each layout that fits: its speed over the memory of a chip. A click
+    on a point shows the tables of its layout.
 
-    The line is the Pareto front; the colour says what a chip waits for longest in a step.
+    The line is the Pareto front. The colour of a point shows for what a chip waits longest in a
+    step.
 
     Args:
-        layouts: what `plan_layouts` returns for training.
+        layouts: the result of `plan_layouts` for training.
     """
 
     def __init__(self, layouts):
@@ -194,6 +199,8 @@ class LayoutMap(Curves):
         return on_page(f'{LOOK}<div class="ttkit-map">{image}</div>{below}')
 
     def act(self, number: str) -> str:
-        """Choose the layout with this number in the table, from 0, or leave it; return the page."""
+        """Choose the layout with this number in the table, from 0, or no layout if it was chosen
+        before. Return the page.
+        """
         self.chosen = "" if number == self.chosen else number
         return self._repr_html_()

@@ -31,10 +31,10 @@ from ttkit.visualize.drawing import (
 )
 from ttkit.words import short
 
-LEFT, WIDTH = 158, 540  # Names take LEFT px, bars WIDTH px.
+LEFT, WIDTH = 158, 540  # The names of lanes are LEFT px wide, all their bars WIDTH px.
 LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and the legend.
-LATER = 30  # A bar that never starts has this many px.
-SIZE = 12.5  # Letters of this size still have 10 px where a drawing shrinks most.
+LATER = 30  # A bar that never starts is this many px wide.
+SIZE = 12.5  # This size of letters is at least 10 px on the page, also if the drawing shrinks.
 # More bars than this are merged into a few shapes without texts, so that the page stays small.
 MANY = 600
 LEFT_WORDS: Attributes = {"size": SIZE, "text_anchor": "start"}
@@ -45,9 +45,9 @@ class Look(NamedTuple):
     """How bars of one kind are drawn.
 
     Attributes:
-        name: in the legend.
-        fill: as "#rrggbb".
-        gap: between the lines of the hatching, which shows the kind without colour; 0 is none.
+        name: the name of the kind in the legend.
+        fill: the colour, such as "#rrggbb".
+        gap: the distance in px of the lines of the hatching, which shows the kind without colour.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Bar(NamedTuple):
     """A bar from `start` to `end`.
 
     Attributes:
-        kind: a key of the looks.
-        text: shown in the bar where it fits; the mouse shows it with the bar's times.
-        fill: in place of its look's.
-        drag: names the bar on a `touchable` page, where it can be moved onto another one.
-        trace: bars of one trace stay when the mouse is on one of them; the others fade.
+        kind: the key of the bar's look.
+        text: it is written in the bar if it fits; the mouse shows it with the bar's times.
+        fill: replaces the colour of the look, if it is given.
+        drag: the name of the bar on a `touchable` page, where a reader can drag bars.
+        trace: a name that bars share. When the mouse is on one of them, all other bars fade.
     """
 
     start: float
@@ -79,8 +79,8 @@ class Lane(NamedTuple):
     """A row of bars.
 
     Attributes:
-        name, about: words beside it.
-        never: bars that never start, in order; they are drawn after the end of the axis.
+        name, about: the two lines of text beside the lane.
+        never: bars that never start, in their order. They are drawn after the end of the axis.
     """
 
     name: str
@@ -102,19 +102,19 @@ class Arrow(NamedTuple):
 class Lanes(Drawing):
     """The drawing of lanes, the first on top, on one axis that begins at 0.
 
-    A bar whose text does not fit is hatched, which shows its kind without colour. The number of its
-    micro-batch may still fit.
+    A bar whose text does not fit is hatched, which shows its kind without colour. If the traces of
+    all bars of its kind fit, such as numbers of micro-batches, they are written instead.
 
     Args:
-        looks: of each kind, in the order of the legend.
-        end: when the last bar ends.
+        looks: the look of each kind, in the order of the legend.
+        end: the time at which the last bar ends.
         title: the text alternative.
-        idle: what the legend says of the time without bars; "" says nothing.
-        axis: what the axis says.
-        unit: of the times, "" where they are counted.
-        until: where the axis ends, if after `end`: pictures that are compared share it.
-        seconds: how long time takes to run along the axis, in a loop: bars are pale before they
-            start, messages glide, a dot follows the trace "0". With 0 nothing moves.
+        idle: the text of the legend for the time without bars; with "" it has none.
+        axis: the text below the axis.
+        unit: the unit of the times; "" if they are plain numbers.
+        until: the end of the axis, if it is after `end`, so that pictures can share one axis.
+        arrows: arrows between the lanes.
+        seconds: how long the time takes to run along the axis, in a loop; with 0 nothing moves.
 
     Example:
         >>> lane = Lane("chip 0", [Bar(0, 2, "compute", "matmul")])
@@ -168,16 +168,16 @@ class Lanes(Drawing):
             self._run(end, lanes, arrows)
 
     def _spot(self, lane: int, time: float) -> Point:
-        """Return where the middle of a lane is at a time."""
+        """Return the point in the middle of a lane at a time."""
         return LEFT + time * self.scale, HEAD + lane * LANE + 2 + BOX / 2
 
     def _ghost(self, time: float):
-        """Return a context in which parts are pale before a time, if the drawing moves."""
+        """Return a context whose parts are pale before a time if the drawing moves."""
         at = time * self.rate
         return self.moving(at, self.seconds - at, ghost=True) if self.loops else nullcontext()
 
     def _run(self, end: float, lanes: Sequence[Lane], arrows: Sequence[Arrow]) -> None:
-        """Draw the line of the time, the messages on their ways, and where the trace "0" is."""
+        """Draw the line of the time, a dot for each message, and a dot that follows trace "0"."""
         (x, top), (_, bottom) = self._spot(0, end), self._spot(len(lanes) - 1, end)
         with self.moving(0, end * self.rate, (LEFT - x, 0), end * self.rate):
             self.line((x, top - BOX / 2), (x, bottom + BOX / 2), stroke="var(--ink)")
@@ -193,7 +193,7 @@ class Lanes(Drawing):
     def _arrow(self, arrow: Arrow) -> None:
         """Draw an arrow, with a dot at its start and its text beside it."""
         (x1, y1), (x2, y2) = self._spot(arrow.lane, arrow.start), self._spot(arrow.to, arrow.end)
-        # The text of a long arrow stands near its start, away from the texts of short arrows.
+        # The text of a long arrow is near its start, away from the texts of short arrows.
         part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
         x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
         with self._ghost(arrow.start):
@@ -206,7 +206,7 @@ class Lanes(Drawing):
         return bool(text) and 0.92 * width_of(text, SIZE) <= wide
 
     def _label(self, bar: Bar) -> str:
-        """Return what stands in a bar."""
+        """Return the text that is written in a bar; "" if it does not fit."""
         text = bar.trace if bar.kind in self.traced else bar.text
         return text if self._fits(bar, text) else ""
 
@@ -220,7 +220,7 @@ class Lanes(Drawing):
         for bar, area in zip(bars, areas):
             times = " to ".join(self._time(time) for time in (bar.start, bar.end))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
-            # The edges of slivers would hide their colours.
+            # The dark edges of very narrow bars would hide their colours.
             thin, fill = area[2] < 4, bar.fill or look.fill
             with self._ghost(bar.start):
                 self._bar(area, bar, hover=hover, fill=fill, stroke=fill if thin else INK)
@@ -228,13 +228,13 @@ class Lanes(Drawing):
                 if not thin and (traced or not self._fits(bar, bar.text)):
                     ends = (x, y, w, h / 4), (x, y + 0.75 * h, w, h / 4)
                     self.hatch(ends if traced else [area], look.gap)
-        for bar, area in zip(bars, areas):  # A bar may lie over another, never over a text.
+        for bar, area in zip(bars, areas):  # Texts come last, so that no bar covers a text.
             if text := self._label(bar):
                 with self._ghost(bar.start):
                     self._text(area, text, INK)
 
     def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
-        # The mouse reaches through a bar without a text to the one below it.
+        # A bar without a text lets the mouse through, so that it reaches the bar below.
         look |= {"stroke_width": 0.7, "data_trace": bar.trace}
         look["pointer_events"] = "" if bar.text else "none"
         if bar.drag:
@@ -245,13 +245,13 @@ class Lanes(Drawing):
 
     def _text(self, area: Rectangle, text: str, colour: str) -> None:
         x, y, w, h = area
-        # What would touch the text of the next bar is squeezed.
+        # A text that is wider than its bar is squeezed, so that it does not touch the next text.
         squeezed: Attributes = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
         look = squeezed if width_of(text, SIZE) > w else {}
         self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour, **look)
 
     def _shapes(self, bars: Sequence[Bar], areas: Sequence[Rectangle]) -> None:
-        """Draw very many bars as one shape for each look; slivers that touch become one."""
+        """Draw very many bars as one shape for each look; very narrow bars are merged."""
         groups: dict[tuple[str, str], list[Rectangle]] = {}
         for bar, (x, y, w, h) in zip(bars, areas):
             same = groups.setdefault((bar.kind, bar.fill or self.looks[bar.kind].fill), [])
@@ -277,7 +277,7 @@ class Lanes(Drawing):
             x += 44 + width_of(look.name, SIZE)
 
     def _axis(self, top: float, words: str, end: float) -> None:
-        """Draw the axis, and in bold where the bars end: pictures are compared by that."""
+        """Draw the axis. The end of the bars is in bold, because readers compare pictures by it."""
         ten = 10 ** math.floor(math.log10(self.end / 4)) if self.end else 1
         step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= self.end)
         step = step if self.unit else max(step, 1)
@@ -295,7 +295,7 @@ class Lanes(Drawing):
         return short(time, self.unit) if self.unit else f"{time:g}"
 
 
-# Of plans that race: what is done lies over the steps, in the colour of the arrows of transfers.
+# In a race of plans the translucent bar "done" lies over the bars of the steps.
 RACE = {"done": Look("done", "#3f7fe8b0"), "to come": Look("to come", "var(--chip)")}
 
 # ---------------------------------------------------------------- what ran when on which chips
@@ -317,7 +317,7 @@ class ChipLane(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The chips by number.
+        """The numbers of the chips, as text.
 
         Example:
             >>> ChipLane((0, 1, 2, 3, 6), ()).label
@@ -332,7 +332,7 @@ class ChipLane(NamedTuple):
 
     @property
     def exposed(self) -> list[Span]:
-        """When the chips communicate and compute nothing meanwhile: (start, end) in seconds."""
+        """The times in which the chips communicate but do not compute, (start, end) in seconds."""
         busy, found, first = sorted(self.spans(COMPUTE)), [], 0
         for at, stop in sorted(self.spans(COMMUNICATION)):
             while first < len(busy) and busy[first][1] <= at:
@@ -349,17 +349,17 @@ class ChipLane(NamedTuple):
 
 
 def total(spans: Sequence[Span]) -> float:
-    """Return the seconds of spans."""
+    """Return the sum of the lengths of spans, in seconds."""
     return sum(end - start for start, end in spans)
 
 
 @dataclass(frozen=True, repr=False)
 class Timeline:
-    """What ran when on which chips, as a picture in a notebook.
+    """The operations that ran on each chip over time. A notebook shows them as a picture.
 
     Args:
-        beside: chips compute while they communicate, so each of the two has a row.
-        until: where the axis ends, if after the last bar's end.
+        beside: whether chips compute while they communicate, so that each of the two has a row.
+        until: the end of the axis in seconds, if it is after the end of the last bar.
     """
 
     title: str
@@ -369,7 +369,7 @@ class Timeline:
 
     @property
     def end_s(self) -> float:
-        """Seconds at the last bar's end."""
+        """The time in seconds at which the last bar ends."""
         return max((bar.end for lane in self.lanes for bar in lane.bars), default=0.0)
 
     def __repr__(self) -> str:
@@ -402,11 +402,11 @@ class Timeline:
 
 
 # ---------------------------------------------------------------- messages between ranks
-LABELLED = 6  # With more steps, there is no room for the bytes.
+LABELLED = 6  # With more steps than this, there is no room for the texts of messages.
 
 
 def draw_exchange(run) -> Iterator[Figure]:
-    """Draw when each message is sent and arrives; below it, who waits for whom."""
+    """Yield a figure of all messages over time and, if ranks wait, one of who waits for whom."""
     end = run.steps + (1 if run.waits else 0)
     lanes = [Lane(f"rank {rank}", []) for rank in range(run.ranks)]
     for wait in run.waits:
@@ -414,7 +414,7 @@ def draw_exchange(run) -> Iterator[Figure]:
         bars = [Bar(wait.since, end, "waits")]
         lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {peer}")
     arrows = []
-    # The longest come first: short arrows and their words lie above them.
+    # The longest arrows are drawn first, so that short arrows and their texts lie above them.
     for message in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
         text = (message.text or size_text(message.nbytes)) if run.steps <= LABELLED else ""
         at = (message.sender, message.sent, message.receiver, message.step)
@@ -439,7 +439,7 @@ def _waits(run) -> Figure:
     cells = [Cell(f"rank {rank}", ["is done"]) for rank in ranks]
     for wait in run.waits:
         cells[wait.rank] = Cell(f"rank {wait.rank}", [f"in {wait.call}"], ALARM, dashed=True)
-    # More than three ranks are drawn as a ring: half of them on the way back.
+    # More than three ranks are drawn as a ring: the second half in a second row, right to left.
     fold = (run.ranks + 1) // 2 if run.ranks > 3 else 0
     pairs = [(wait.rank, wait.peer) for wait in run.waits if wait.peer in ranks]
     among = tuple((min(pair), max(pair)) for pair in pairs)

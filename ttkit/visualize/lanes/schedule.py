@@ -12,25 +12,27 @@ from ttkit.plans.schedule import KINDS, Slot, timetable
 from ttkit.visualize.drawing import ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
-# Each kind has a colour, and the gap between the lines of its hatching in px.
+# Each kind of action has a colour and a hatching. A gap is the distance in px between the lines of
+# the hatching; with a gap of 0 there is no hatching.
 GAPS = {"F": 0, "B": 6, "I": 12, "W": 4}
 LOOKS = {kind: Look(name, ROLES[name], GAPS[kind]) for kind, name in KINDS.items()}
-SECONDS = 8.0  # A schedule that moves takes so long from one end of its axis to the other.
-COLUMNS = 100  # Lanes take this many columns of a terminal.
+SECONDS = 8.0  # A moving picture shows its whole axis of time in this many seconds.
+COLUMNS = 100  # On a terminal a lane is at most this many characters wide.
 Row = tuple[str, tuple[Slot, ...], str]
 
 
 @dataclass(frozen=True, repr=False)
 class SchedulePicture:
-    """When each stage of a schedule does what, as a picture in a notebook.
+    """A picture of what each stage of a schedule does over time.
 
     Args:
-        modelled: when each action would run; for a schedule that deadlocks, until it stops.
-        measured: when each did run, from 0 on.
-        unit: that of the times: "s", or "" where they are counted in forwards.
-        problem: why it does not work.
-        until: where the axis ends, if not when the last stage does.
-        moving: time runs along the axis, and a dot follows the first micro-batch.
+        modelled: the modelled times of the actions; for a schedule that deadlocks, only of the
+            actions before the deadlock.
+        measured: the measured times of the actions; they begin at 0.
+        unit: the unit of the times: "s", or "" if they are counted in forwards.
+        problem: the reason why the schedule does not work, or "".
+        until: the time at which the axis ends, if that is later than the last action.
+        moving: whether time runs along the axis; a dot then follows the first micro-batch.
     """
 
     modelled: Timetable
@@ -47,7 +49,7 @@ class SchedulePicture:
 
     @property
     def title(self) -> str:
-        """Name, size and bubble."""
+        """The name, the size and the bubble of the schedule."""
         if self.problem:
             return f"{self.schedule.title} · does not work"
         real = f", measured {self.measured.bubble_fraction:.1%}" if self.measured else ""
@@ -56,12 +58,16 @@ class SchedulePicture:
 
     @property
     def end_s(self) -> float:
-        """When the last stage ends."""
+        """The time at which the last action ends, modelled or measured."""
         return max(self.modelled.time_s, self.measured.time_s if self.measured else 0)
 
     @property
     def rows(self) -> list[Row]:
-        """The lanes: name, what runs, and bubble, memory or where the stage stops."""
+        """The lanes: the name, the slots, and a text about the stage.
+
+        The text gives the bubble, the peak activations, and the action at which a deadlock stops
+        the stage.
+        """
         found: list[Row] = []
         for stage, held in enumerate(self.schedule.peak_activations()):
             for name, table in ((f"stage {stage}", self.modelled), ("measured", self.measured)):
@@ -85,9 +91,11 @@ class SchedulePicture:
         return "\n  ".join([self.title, *lines, *problem])
 
     def _row(self, slots: tuple[Slot, ...]) -> str:
-        """Return a lane in letters: in each column what the stage does in the middle of it.
+        """Return a lane as text, in which each character stands for an equal share of the time.
 
-        Where columns are too few, # stands for work."""
+        A character shows what the stage does in the middle of that share. If the actions do not fit
+        into `COLUMNS` characters, # stands for work.
+        """
         modelled = itertools.chain(*self.modelled.slots)
         shortest = min((slot.end_s - slot.start_s for slot in modelled), default=0)
         if not shortest:
@@ -107,10 +115,11 @@ class SchedulePicture:
         return text.ljust(round(self.end_s / axis * columns), ".")
 
     def figure(self, touchable: bool = False) -> Figure:
-        """Return what a notebook shows.
+        """Return the figure that a notebook shows.
 
         Args:
-            touchable: each action can be dragged, and is reported as its stage and name: "0 F1".
+            touchable: whether a reader can drag the actions; the page reports an action by its
+                stage and name: "0 F1".
         """
         chunks, lanes = self.schedule.chunks, []
 
@@ -146,13 +155,13 @@ def shade(kind: str, chunk: int, chunks: int) -> str:
 def schedule_picture(
     what: Schedule | Timetable, measured: Timetable | None = None
 ) -> SchedulePicture:
-    """Return the picture of a schedule, or of its times, with a run that was measured.
+    """Return the picture of a schedule or a timetable, with the times of a measured run if given.
 
     Args:
         what: a timetable, whose times are seconds; or a schedule. A schedule's actions take the
             median time of their kind on their stage in the measured run; without one, a forward
             takes 1 and a backward 2.
-        measured: as the `timetable()` of a pipeline's trainer returns it.
+        measured: the times of a run, from `timetable()` of a pipeline's trainer.
 
     Example:
         >>> from ttkit.plans import one_f_one_b
@@ -176,7 +185,11 @@ def schedule_picture(
 
 
 def _medians(ran: Timetable) -> tuple[list[float], list[float], list[float]]:
-    """Return the medians of a run, one a stage: forwards, whole backwards, weight gradients."""
+    """Return the median times of a run, with one number for each stage in each list.
+
+    The lists are for forwards, whole backwards and weight gradients. A time is for all chunks of a
+    stage together.
+    """
 
     def of(row: tuple[Slot, ...], kind: str) -> float:
         times = [slot.end_s - slot.start_s for slot in row if slot.action.kind == kind]

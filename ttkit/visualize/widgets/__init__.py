@@ -1,4 +1,4 @@
-"""Interactive pictures: parts that one can touch, and what stays on a saved page.
+"""Interactive pictures, and the still pictures that a saved page shows in their place.
 
 Clicks, keys and drags on the parts of a picture go to a Python function."""
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from ttkit.words import in_notebook
 
-# Controls stand side by side, each as wide as its words, so that the picture below stays in sight.
-# Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
-# ipywidgets would cut both. The boxes for the guesses of a card stand below one another, right of
-# its longest question. A card has lines above and below it only: its pictures need the whole width.
-# JupyterLab would break printed lines inside words.
+# Controls are side by side, each as wide as its words, so that the picture below them stays in
+# sight. On a narrow page, the lines of a question are broken and a wide picture scrolls in its own
+# box; ipywidgets alone would cut off both. The input boxes of a card form one column, to the right
+# of the longest question. A card has a line above and a line below, but none at its sides, because
+# its pictures need the whole width. Without the rule for `pre`, JupyterLab would break printed
+# lines inside words.
 STYLE = """
 .ttkit-controls { align-items: center; flex-flow: row wrap; gap: 2px 20px; height: auto; }
 .ttkit-controls > .widget-inline-hbox { margin: 2px 0; max-width: 100%; width: auto; }
@@ -90,7 +91,7 @@ def _widget_class() -> Any:
     import traitlets
 
     class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
-        """The page in a browser, and what a reader does there."""
+        """A page in a browser, which sends the reader's actions to the kernel."""
 
         _esm = Path(__file__).with_name("live.js")
         _css = STYLE
@@ -104,15 +105,15 @@ def _widget_class() -> Any:
 def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
     """Return a widget that shows a page (HTML) whose parts can be used with mouse and keyboard.
 
-    A part with `data-act="text"` is used by a click, Enter or Space. A part with `data-drag="a"` is
-    moved onto one with `data-drop="b"`, or with the arrow keys.
+    A reader uses a part with `data-act="text"` by a click, Enter or Space. A reader drags a part
+    with `data-drag="a"` onto a part with `data-drop="b"`, or moves it with the arrow keys.
 
     Args:
-        page: what is shown first.
-        act: gets the part's text, "a>b" of a drag, "a left" or "a right" of an arrow key; returns
-            the page that is shown then.
-        tallest: the widget is always as tall as this page, so that what follows it stays in place;
-            a taller page scrolls.
+        page: the page that is shown first.
+        act: a function that takes the text of a used part, "a>b" after a drag, or "a left" or "a
+            right" after an arrow key. It returns the page that is shown next.
+        tallest: the widget is always as tall as this page, so that the content below it does not
+            move; a taller page scrolls.
     """
     widget = _widget_class()(page=page, tallest=tallest)
 
@@ -126,8 +127,8 @@ def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
 def show_widget(widget, words: str) -> None:
     """Display a widget that receives key presses itself; a saved page shows the words.
 
-    JupyterLab would take Enter, arrows and letters for itself. A second widget without a page
-    prevents that: its script (`live.js`) marks all controls of the output.
+    JupyterLab uses Enter, arrow keys and letters as shortcuts. A second widget without a page
+    prevents that in this output: its script (`live.js`) marks all controls of the output.
     """
     import ipywidgets as widgets
     from IPython.display import display
@@ -137,16 +138,18 @@ def show_widget(widget, words: str) -> None:
 
 
 def listed(pictures) -> list:
-    """Return a picture, or several in a list, as a list."""
+    """Return a list of pictures, given one picture or a list of pictures."""
     return pictures if isinstance(pictures, list) else [pictures]
 
 
 def live(widget, words: str, still) -> None:
-    """Display a widget, and a still picture for saved pages, which the widget hides while it works.
+    """Display a widget, and a still picture for saved pages.
+
+    The still picture is hidden while the widget works.
 
     Args:
-        words: what a saved page says in the widget's place.
-        still: a picture, or several in a list.
+        words: the text that a saved page shows in place of the widget.
+        still: a picture, or a list of pictures.
     """
     import ipywidgets as widgets
     from IPython.display import display
@@ -162,15 +165,15 @@ def live(widget, words: str, still) -> None:
 
 
 class Touched:
-    """What a reader changes by touching its page.
+    """A base class for objects that a reader changes by using the parts of their page.
 
     A subclass has `page()`, `act(text)` and `figure()`.
     """
 
-    hint = ""  # A saved page says this in the widget's place.
+    hint = ""  # A saved page shows this text in place of the widget.
 
     def show(self) -> None:
-        """Show it in a notebook, for mouse and keyboard; print it elsewhere."""
+        """Show the object in a notebook, for mouse and keyboard; print it elsewhere."""
         if in_notebook():
             this: Any = self
             live(touchable(this.page(), this.act), self.hint, this.figure())

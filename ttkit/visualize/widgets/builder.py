@@ -1,5 +1,7 @@
-"""What a reader makes by hand: a plan, to which each click on a cable adds a transfer; a pipeline
-schedule, whose bubble or deadlock follows each move at once."""
+"""Plans and pipeline schedules that a reader makes by hand.
+
+Each click on a cable adds a transfer to a plan. Each move of an action in a schedule shows the new
+bubble or deadlock at once."""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from ttkit.visualize.tables import Report
 from ttkit.visualize.widgets import Touched
 from ttkit.words import counted
 
-UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
+# The error of a plan has these words if the plan is right so far, but not complete.
+UNFINISHED = "after the last step"
 ACTS = {"next": "Next step", "undo": "Undo"}
 BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
 KEYS = "Drag a box onto another in its row, or Tab to a box and use the left or right arrow key."
@@ -24,13 +27,13 @@ HIT = 18  # A click within a band of this many px around an arrow hits it.
 
 
 class PlanBuilder(Touched):
-    """A plan in the making, by clicks on a picture or by calls.
+    """A plan that a reader builds, by clicks on a picture or by calls.
 
     Args:
         collective: "all_gather" or "all_to_all", which only copy chunks.
-        topology: chips and cables.
-        shard_bytes: as of a `Plan`.
-        names: of the chips, in the order of the mesh, such as "abcd".
+        topology: the chips and their cables.
+        shard_bytes: the size of the shard of each chip.
+        names: the names of the chips, in the order of the mesh, such as "abcd".
 
     Example:
         >>> from ttkit.plans import topology
@@ -60,7 +63,7 @@ class PlanBuilder(Touched):
     # ------------------------------------------------------------ building
     @property
     def plan(self) -> Plan:
-        """The plan so far; a last step without transfers is left out."""
+        """The plan so far, without a last step that has no transfers."""
         steps = self._steps if self._steps[-1] else self._steps[:-1]
         return self._with(steps)
 
@@ -68,14 +71,15 @@ class PlanBuilder(Touched):
         return replace(self._empty, steps=tuple(map(tuple, steps)))
 
     def add(self, source: int, destination: int, chunk: int | None = None) -> None:
-        """Add a transfer to the step.
+        """Add a transfer to the current step.
 
         Args:
-            source, destination: ids of two chips that are cabled.
-            chunk: by default the obvious one: the newest of the source that the destination needs.
+            source, destination: the ids of two chips with a cable between them.
+            chunk: the chunk to send; by default the newest chunk of the source that the
+                destination lacks.
 
         Raises:
-            TTKitError: the plan cannot have this transfer; the message is the plan's.
+            TTKitError: the plan cannot have this transfer; the message is that of `Plan.validate`.
         """
         chosen = self._obvious(source, destination) if chunk is None else chunk
         steps = [*self._steps[:-1], [*self._steps[-1], Transfer(source, destination, chosen)]]
@@ -92,13 +96,13 @@ class PlanBuilder(Touched):
             self.says += f" Complete: {done}. {self.stars}"
 
     def next_step(self) -> None:
-        """Begin the next step: what has arrived can be sent on."""
+        """Begin the next step, which can send on the chunks that have arrived."""
         if self._steps[-1]:
             self._steps = [*self._steps, []]
         self._say(f"Step {len(self._steps)}: click an arrow to send a chunk.")
 
     def undo(self) -> None:
-        """Take back the last transfer, or the step that has none."""
+        """Take back the last transfer. If the current step has none, take back that step."""
         *before, last = self._steps
         self._steps = [*before, last[:-1]] if last else before or [[]]
         self._say(f"Undone. This is step {len(self._steps)}.")
@@ -107,12 +111,14 @@ class PlanBuilder(Touched):
         self.says, self._new = text, set[tuple[int, int]]()
 
     def _obvious(self, source: int, destination: int) -> int:
-        """Return the chunk that a transfer most likely means; if there is none, one that the plan
-        refuses.
+        """Return the newest chunk of the source that the destination lacks.
+
+        If there is none, return the source's chunk with the lowest number, or 0 if the source holds
+        none.
         """
         states = list(self._with(self._steps).states())
         held, known = states[-2].get(source, {}), states[-1].get(destination, {})
-        # A ring passes on what came last, so the newest chunk is the likeliest.
+        # In a ring a chip sends on the chunk that arrived last, so the newest is most likely meant.
         age = {c: sum(c in state[source] for state in states) for c in held}
         fresh = (c for c in held if c not in known)
         return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
@@ -120,8 +126,10 @@ class PlanBuilder(Touched):
     # ------------------------------------------------------------ what there is
     @property
     def stars(self) -> str:
-        """Three stars for a plan as good as the best known, one fewer for each figure that is worse
-        (at least one); none for a plan that is not complete.
+        """The stars of a complete plan: one to three; "" for a plan that is not complete.
+
+        A plan as good as the best known one has three stars. Each worse figure costs one star, but
+        one star always remains.
         """
         if problem_of(self.plan)[0]:
             return ""
@@ -130,7 +138,10 @@ class PlanBuilder(Touched):
 
     @property
     def score(self) -> list[tuple[str, str, str]]:
-        """Rows (what, of this plan, of the best known); only a complete plan has figures."""
+        """Rows of (name of a figure, this plan's figure, the best known plan's figure).
+
+        A plan that is not complete has "not complete" in place of its figures.
+        """
 
         def texts(plan: Plan) -> tuple[str, ...]:
             steps, *sizes = _figures(plan)
@@ -147,10 +158,10 @@ class PlanBuilder(Touched):
 
     # ------------------------------------------------------------ on a page
     def figure(self, clickable: bool = False) -> Figure:
-        """Return the picture: the chips after the step, and its transfers.
+        """Return the picture of the chips after the current step, and of its transfers.
 
         Args:
-            clickable: with an arrow to click for each way of each cable.
+            clickable: whether there is an arrow to click for each direction of each cable.
         """
         collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
@@ -160,7 +171,11 @@ class PlanBuilder(Touched):
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
-        """Return the picture with its buttons, what is wrong or was done, and the score."""
+        """Return the page as HTML: the picture, a message, the buttons and the score.
+
+        Args:
+            wrong: the error of the last click; by default the message says what was done.
+        """
         buttons = "".join(BUTTON.format(*each) for each in ACTS.items())
         words = on_page(message_box(wrong or self.says, fine=not wrong) + buttons)
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
@@ -170,7 +185,7 @@ class PlanBuilder(Touched):
         return f'<div class="ttkit-beside">{picture}{beside}</div>'
 
     def act(self, what: str) -> str:
-        """Do what a reader clicked, and return the page that is shown then."""
+        """Carry out a reader's click, and return the page that is shown next."""
         verb, *rest = what.split()
         try:
             if verb == "send":
@@ -185,13 +200,20 @@ class PlanBuilder(Touched):
 
 
 def _figures(plan: Plan) -> tuple[int, int, int]:
-    """Return steps, bytes over the busiest pair one way, and bytes of extra memory on a chip."""
+    """Return the figures by which plans are compared.
+
+    They are the number of steps, the bytes over the busiest pair in one direction, and the bytes of
+    extra memory on a chip.
+    """
     most = max(plan.bytes_per_link.values(), default=0)
     return len(plan.steps), most, plan.peak_extra_bytes
 
 
 def _buttons(drawing: StepCells, step: StepPicture) -> None:
-    """Lay something to click over each way of each cable, with an arrow where none is drawn."""
+    """Put an area to click over each direction of each cable.
+
+    Draw a thin arrow below it if the step has no transfer in that direction.
+    """
     used = {(arrow.source, arrow.destination) for arrow in step.arrows}
     for source, destination in sorted(step.plan.topology.pairs):
         course = drawing.way(source, destination)
@@ -213,10 +235,10 @@ def _buttons(drawing: StepCells, step: StepPicture) -> None:
 
 # ---------------------------------------------------------------- a schedule
 class ScheduleEditor(Touched):
-    """A schedule whose actions one moves; it displays as its picture.
+    """A schedule whose actions a reader moves.
 
     Args:
-        schedule: to begin with.
+        schedule: the schedule at the start.
         room: how many micro-batches' activations fit on a stage; 0 for any number.
 
     Example:
@@ -231,7 +253,7 @@ class ScheduleEditor(Touched):
         self.schedule, self.room = schedule, room
 
     def move(self, stage: int, action: Action | str, place: int) -> ScheduleEditor:
-        """Put an action of a stage in another place of its list, from 0; return the editor."""
+        """Move an action to index `place` of the list of its stage; return the editor."""
         moved = Action.read(action)
         rows = [list(row) for row in self.schedule.actions]
         rows[stage].remove(moved)
@@ -241,7 +263,7 @@ class ScheduleEditor(Touched):
 
     @property
     def problem(self) -> str:
-        """Why it does not work, or which stage holds too much; "" where all is well."""
+        """The reason why the schedule does not work, or which stages hold too much; "" if fine."""
         if problem := schedule_picture(self.schedule).problem:
             return problem
         room, held = self.room, enumerate(self.schedule.peak_activations())
@@ -250,15 +272,15 @@ class ScheduleEditor(Touched):
 
     # ------------------------------------------------------------ shown and touched
     def figure(self) -> Figure:
-        """Return its picture; each box can be dragged where the page is `touchable`."""
+        """Return the picture of the schedule, whose boxes can be dragged on a `touchable` page."""
         found = schedule_picture(self.schedule).figure(touchable=True)
         return Figure(found.title, found.drawings, [KEYS], repr(self), self.problem)
 
     def act(self, text: str) -> str:
-        """Do what a reader did, as `touchable` reports it; return the page.
+        """Carry out a reader's move, as `touchable` reports it; return the new page.
 
         Args:
-            text: "0 B1>0 F3" of a drag, "0 B1 left" or "0 B1 right" of a key.
+            text: "0 B1>0 F3" after a drag, "0 B1 left" or "0 B1 right" after a key.
         """
         source, _, target = text.partition(">")
         stage, name, *way = source.split()
@@ -273,7 +295,7 @@ class ScheduleEditor(Touched):
         return self.page()
 
     def page(self) -> str:
-        """Return its picture as HTML, and whether it works, in words."""
+        """Return the picture as HTML, and a message that says whether the schedule works."""
         words = message_box(self.problem or FINE, fine=not self.problem)
         return replace(self.figure(), alarm="")._repr_html_() + on_page(words)
 

@@ -1,6 +1,6 @@
-"""What shows a training run while it goes on: lines, or a notebook's page.
+"""The progress of a training run: printed lines, or a page in a notebook.
 
-The page of a notebook shows the latest figures and the chart so far."""
+The page shows the latest figures, and the chart of the steps so far."""
 
 import os
 import time
@@ -17,10 +17,13 @@ EVERY_S = 2.0  # Updates are at least this many seconds apart; one takes about 6
 
 
 class Lines:
-    """Lines that show a run while it goes on, printed now and then: in logs, and on each of several
-    ranks with replicas; of ranks that share a mesh or a pipeline, only the first prints."""
+    """The progress of a run as printed lines, about `LINES` of them.
 
-    # An engine reports this text, which says how far its run is.
+    If each rank has a replica of the model, every rank prints. If the ranks share a mesh or a
+    pipeline, only rank 0 prints.
+    """
+
+    # An engine reports this text, which says how far its training run has come.
     now = ""
 
     def __init__(self, trainer, end: int):
@@ -28,12 +31,12 @@ class Lines:
         self.first, self.begin = trainer.steps, time.monotonic()
 
     def figures(self, record) -> str:
-        """Return a record with the time that the rest may take."""
+        """Return a record as text, with an estimate of the seconds that are left."""
         spent = (time.monotonic() - self.begin) / max(record.step - self.first, 1)
         return f"{record_text(record, self.end)}, {spent * (self.end - record.step):.0f} s left"
 
     def update(self, record) -> None:
-        """Take a record."""
+        """Print the record of a step if a line is due."""
         if self.trainer.rank and not self.trainer.replicas:
             return
         Lines.now, every = self.figures(record), max((self.end - self.first) // LINES, 1)
@@ -51,15 +54,16 @@ class Lines:
 
 
 class Page(Lines):
-    """The figures of the last step above the chart, which stay at the end.
+    """The progress of a run in a notebook: the figures of the last step above the chart.
 
-    Where outputs are compared only the chart is shown, at the end.
+    Both stay on the page after the run. If `shows_progress` is false, because outputs are compared,
+    only the chart is shown, after the run.
     """
 
     def __init__(self, trainer, end: int, prompt: str = ""):
         super().__init__(trainer, end)
         self.drawn, self.prompt, self.sample = time.monotonic(), prompt, ""
-        # IPython's display handle, through which the page is updated, is None until there is one.
+        # IPython's display handle updates the page. It stays None if no progress is shown.
         self.handle: Any = None
         if shows_progress():
             from IPython.display import display
@@ -67,7 +71,7 @@ class Page(Lines):
             self.handle = display(self._data(), raw=True, display_id=True)
 
     def update(self, record) -> None:
-        """Take a record."""
+        """Show the record of a step, if the last update is long enough ago."""
         self.now = self.figures(record)
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
             if self.prompt:
@@ -77,7 +81,7 @@ class Page(Lines):
             self.drawn = time.monotonic()
 
     def _data(self) -> dict[str, str]:
-        """Return what is displayed; it is as tall before the first step as after the last."""
+        """Return the displayed page; its height is the same before the first step and later."""
         # A run that goes on from a checkpoint may have no step left.
         text = (self.now or f"step {self.trainer.steps}") + self.sample
         chart = loss_curves(self.trainer)
@@ -87,11 +91,11 @@ class Page(Lines):
         return {"text/html": page, "text/plain": f"{text}\n{chart!r}"}
 
     def stopped(self, text: str) -> None:
-        """End the cell, which would go on with its next line."""
+        """Raise `Interrupted`, so that the cell does not go on with its next line."""
         raise Interrupted(text)
 
     def close(self) -> None:
-        """Leave the figures and the chart of all steps."""
+        """Show the chart of all steps, below the last figures if progress is shown."""
         if self.handle:
             self.handle.update(self._data(), raw=True)
         else:
@@ -101,7 +105,11 @@ class Page(Lines):
 
 
 def progress(trainer, end: int, prompt: str = "") -> Lines:
-    """Return what shows a run where this one runs; a page also shows how it continues a prompt."""
+    """Return the display of a run's progress that fits the place where this process runs.
+
+    Args:
+        prompt: a page also shows how the model continues this text, if it is given.
+    """
     # The notebook shows the output of an engine, so an engine must not draw a page.
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:

@@ -1,4 +1,4 @@
-"""Controls whose picture answers a question, and the picture that stays where nothing moves."""
+"""Controls for the arguments of a picture, and the still picture that a saved page shows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,22 +20,25 @@ def play(
     tallest: Mapping[str, Any] | None = None,
     **controls: Values,
 ) -> None:
-    """Show a control for each argument of `draw`, and the picture of their values.
+    """Show a control for each argument of `draw`, and the picture for the values of the controls.
 
-    Where no kernel runs, the picture of the first values stays. On a terminal it is printed. The
-    parts of a picture that has an `act` method can be clicked, as those of `touchable`.
+    On a page without a kernel, the picture of the start values is shown. On a terminal that picture
+    is printed. If a picture has an `act` method, its parts can be clicked, as in `touchable`.
 
     Args:
-        draw: takes a value of each control by name; returns a picture, or several in a list. What
-            it refuses (RuntimeError, TypeError, ValueError) is shown in red, in its words.
-        start: the values to begin with, where they are not the first.
-        still: the picture that stays, where it is another one than the first.
-        purpose: what the controls are for, after "Run this cell to"; by default to change them.
-        moves: the slider that has buttons to play and to pause, one value every 1.6 seconds.
-        tallest: the values of the tallest picture, where it is not the first. Room is kept for it,
-            so that the page does not jump; a taller one scrolls.
-        controls: for each name its values: a sequence of numbers (a slider), of words or a
-            mapping from words to values (a list), or a bool (a box to tick).
+        draw: a function that takes the value of each control by name, and returns a picture or a
+            list of pictures. If it raises a RuntimeError, TypeError or ValueError, the message is
+            shown in red.
+        start: the start values that are not the first values of their controls.
+        still: the picture for a page without a kernel; by default that of the start values.
+        purpose: the text after "Run this cell to" on a saved page; by default "change" and the
+            names of the controls.
+        moves: the name of a slider that gets buttons to play and to pause; it then takes a new
+            value every 1.6 seconds.
+        tallest: the values that give the tallest picture, if the start values do not. Room is kept
+            for that picture, so that the page does not jump; a taller picture scrolls.
+        controls: the values of each control. A sequence of numbers gives a slider. A sequence of
+            words, or a mapping from words to values, gives a list. A bool gives a box to tick.
 
     Example:
         >>> from ttkit.visualize.charts import Stacks
@@ -69,7 +72,7 @@ def panel(
     moves: str = "",
     tallest: Mapping[str, Any] | None = None,
 ):
-    """Return the widget: the controls in a row, below them the picture of their values."""
+    """Return the widget: a row of controls, and below it the picture for their values."""
     import ipywidgets as widgets
 
     handles = {name: _handle(name, given, values[name]) for name, given in controls.items()}
@@ -79,7 +82,8 @@ def panel(
 
     room = first = page_of(now)
     if tallest:
-        pictures = draw(**{**values, **tallest})  # What it refuses is a fault of the caller.
+        # An error here is not shown on the page but raised: the caller gave wrong values.
+        pictures = draw(**{**values, **tallest})
         room = page_of(lambda: pictures)
     page = touchable(first, lambda part: now().act(part), room)
 
@@ -99,7 +103,7 @@ def panel(
 
 
 def page_of(draw: Callable) -> str:
-    """Return the HTML of what is drawn, or of the words that refuse it."""
+    """Return the HTML of the pictures that `draw` returns, or of the error that it raises."""
     try:
         pictures = draw()
     except (RuntimeError, TypeError, ValueError) as error:
