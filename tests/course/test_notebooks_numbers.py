@@ -33,6 +33,7 @@ ALLOWED = {
             ("10", "3B"),
             ("11", "8B"),
             ("12", "8B"),
+            ("13", "8B"),
             ("18", "8B"),
             ("19", "8B"),
             ("24", "8B"),
@@ -41,7 +42,7 @@ ALLOWED = {
         + [("23", "8B"), ("26", "3B"), ("06", "70B"), ("11", "70B"), ("23", "70B"), ("20", "7B")],
         "a model's name: billions of parameters",
     ),
-    ("12", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
+    ("13", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
 }
 
 
