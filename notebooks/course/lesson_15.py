@@ -2,7 +2,7 @@
 
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
-from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.plans import Schedule, interleaved
 from ttkit.visualize.widgets.builder import ScheduleEditor
 
 STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 15.room
@@ -11,8 +11,7 @@ STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 15.room
 # ---------------------------------------------------------------- 15.bubble
 def _waits(stages: int, micro_batches: int, chunks: int) -> float:
     """Return which part of the time a pipeline waits, from its timetable."""
-    size = stages, micro_batches
-    schedule = interleaved(*size, chunks) if chunks > 1 else one_f_one_b(*size)
+    schedule = interleaved(stages, micro_batches, chunks)  # With one chunk it waits as 1F1B does.
     return float(schedule.timeline().bubble_fraction)
 
 
