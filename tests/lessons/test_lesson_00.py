@@ -19,14 +19,14 @@ def cells(lesson):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
-def test_the_quoted_text_is_what_lesson_15_prints():
+def test_the_quoted_text_is_what_lesson_17_prints():
     first = "".join(cells("00")[0]["source"])
     quoted = re.findall(r"(?:^> .*\n)+", first, re.M)
     quotes = [quote.replace("> ", "").strip().removesuffix(" ...") for quote in quoted]
     assert [quote[:7] for quote in quotes] == ["The fox"] * 2
     printed = "".join(
         "".join(output.get("text", ""))
-        for cell in cells("15")
+        for cell in cells("17")
         if cell["cell_type"] == "code"
         for output in cell["outputs"]
     )
