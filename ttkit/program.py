@@ -70,7 +70,9 @@ def install_as_ttnn() -> None:
 def python(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Run a Python program that imports ttnn or ttml, unchanged, on the simulator."""
     parser.add_argument("--system", metavar="NAME", help="the machine, such as galaxy")
-    parser.add_argument("--strict", action="store_true", help="accept what ttnn 0.81.1 accepts")
+    parser.add_argument(
+        "--strict", action="store_true", help="accept only what ttnn 0.81.1 accepts"
+    )
     parser.add_argument("--report", nargs="?", const="", metavar="FILE.json",
                         help="print what ran; the file is for ttkit report")  # fmt: skip
     parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")

@@ -305,7 +305,7 @@ def test_every_model_has_an_answer(model, system, hosts, mode, capsys):
     [
         ("--batch", "0", "batch=0 must be a whole number of at least 1"),
         ("--headroom", "2", "headroom=2.0 must be below 1"),
-        ("--network", "0", "network=0.0 GB/s must be above 0"),
+        ("--network", "0", "network_gb_per_s=0.0 must be above 0"),
         ("--headroom", "nan", "headroom=nan must be below 1"),
     ],
 )

@@ -69,7 +69,7 @@ def decoder(bug=""):
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 4), [1, 8]])
 def test_the_right_program(shape):
-    assert check_on_one_chip(decoder(), shape) == "19 results are those of one chip"
+    assert check_on_one_chip(decoder(), shape) == "19 results equal those on one chip"
 
 
 @pytest.mark.parametrize(

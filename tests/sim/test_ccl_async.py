@@ -98,7 +98,9 @@ def test_what_is_refused(wide):
     how = {"dim": 3, "cluster_axis": 1, "multi_device_global_semaphore": two}
     with pytest.raises(TTKitError, match=r"the result has shape \[1, 1, 32, 256\]"):
         ASYNC.all_gather_async(t, persistent_output_buffer=ttnn.zeros_like(t), **how)
-    with pytest.raises(TTKitError, match="chips add, and do not take ReduceType"):
+    with pytest.raises(
+        TTKitError, match="this collective only adds; it does not support ReduceType"
+    ):
         ASYNC.all_reduce_async(t, cluster_axis=1, mesh_device=wide, math_op=ttnn.ReduceType.Max)
 
 

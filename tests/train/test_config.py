@@ -116,7 +116,7 @@ WRONG = {
     ),
     "device_config: {mesh_shape: [1, 4], enable_cp: true}\n"
     "multihost_config: {enabled: true}": "1: error: "
-    "workers send one gradient a replica, and chips that share a sequence have none; "
+    "a worker sends a replica's gradient; chips that share a sequence have parts of it; "
     "enable_ddp or enable_tp",
 }
 

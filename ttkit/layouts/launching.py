@@ -30,7 +30,7 @@ CONFIG, BINDINGS, DESCRIPTOR, HOSTS = (
     "mgd.textproto",
     "hosts.txt",
 )
-EDIT = "# Write the names of your hosts; 'localhost slots={}' runs all ranks on this one.\n"
+EDIT = "# Write the names of your hosts; 'localhost slots={}' runs all ranks on this host.\n"
 
 
 def settings_of(job: Job, layout: Layout, place: Place) -> Settings:

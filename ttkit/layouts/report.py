@@ -186,7 +186,7 @@ class Layouts(Choices):
                 return each
         fail(
             f"the layout {text!r}",
-            f"none of the {len(self.fitting)} that fit has that name, nor one that was refused",
+            f"no layout has this name: none of the {len(self.fitting)} that fit, and no refused one",
             "a name from the table",
         )
 

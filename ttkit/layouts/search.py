@@ -238,7 +238,7 @@ def plan_layouts(
     if not headroom < 1:
         fail("plan_layouts", f"headroom={headroom} must be below 1; at 1 all of DRAM stays free")
     if not network_gb_per_s > 0:
-        fail("plan_layouts", f"network={network_gb_per_s} GB/s must be above 0")
+        fail("plan_layouts", f"network_gb_per_s={network_gb_per_s} must be above 0")
     training = TrainingConfig(optimizer=optimizer)  # type: ignore[arg-type]
     trained = replace(config, experimental=None, max_sequence_length=length)
     job = Job(trained, batch, length, training)

@@ -105,7 +105,7 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
         known = ", ".join(sorted({rate.traffic for rate in link.rates}))
         fail(
             f"the rate of a link for {traffic!r} with {PACKET}-byte packets",
-            f"that was not measured; there are: {known}",
+            f"this pattern was not measured; the measured ones are {known}",
         )
     base = points.setdefault(1, next(iter(points.values())))
     if len(points) == 1:

@@ -152,7 +152,7 @@ def schedule_of(name: str, stages: int, micro_batches: int, chunks: int) -> Sche
     if chunks > 1:
         fail(
             f"a schedule for {stages} stages",
-            f"chunks_per_rank is {chunks}, and {name} has one",
+            f"chunks_per_rank is {chunks}, but {name} has one chunk on each rank",
             "schedule: interleaved",
         )
     return SCHEDULES[name](stages, micro_batches)

@@ -103,7 +103,7 @@ class Plan:
         if self.links > max(1, links):
             fail(
                 asked,
-                f"a message over {self.links} links; two chips are joined by {links}",
+                f"a message uses {self.links} links, but two chips are joined by {links}",
                 f"links=1 to {links}",
             )
         object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))

@@ -147,7 +147,7 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
     else:
         fail(
             f"topology({of!r})",
-            "cables are known of systems and of simulated meshes only",
+            "cables are known only for systems and simulated meshes",
             f"a name: {', '.join(SYSTEMS)}",
         )
     return _known(system, tuple(chips), shape)

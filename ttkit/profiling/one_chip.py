@@ -119,7 +119,7 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         ...     x = ttnn.from_torch(np.ones((2, 64), "f"), device=mesh, mesh_mapper=across)
         ...     return ttnn.exp(x)
         >>> check_on_one_chip(program, (1, 2))
-        '3 results are those of one chip'
+        '3 results equal those on one chip'
     """
     fabric, off = get_fabric_config(), FabricConfig.DISABLED
     alone = defaultdict[tuple, list](list)
@@ -152,8 +152,8 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
             given = "".join(f"\n  given {operand.text}" for operand in result.operands)
             fail(
                 asked,
-                f"{result.error:.0%} of one chip's largest value off is {result.text}{given}",
-                "add up what is P; gather S where all of that dimension is needed",
+                f"{result.text} differs by {result.error:.0%} of one chip's largest value{given}",
+                "all_reduce partial sums (P); all_gather a shard (S) that must be whole",
             )
     compared = sum(result.error <= tolerance for result in results)
-    return f"{compared} results are those of one chip"
+    return f"{compared} results equal those on one chip"

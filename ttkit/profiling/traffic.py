@@ -187,7 +187,7 @@ def compare(one: Sequence[ProgramLine], other: Sequence[ProgramLine]) -> str:
         rows += [f"- {line.what}    at {line.where}" for line in one[a:b]]
         rows += [f"+ {line.what}    at {line.where}" for line in other[c:d]]
     same = whats[0] == whats[1]
-    return "\n".join([*rows, "Both send the same." if same else "They part at the marked lines."])
+    return "\n".join([*rows, "Both send the same." if same else "They differ at the marked lines."])
 
 
 # ---------------------------------------------------------------- what is wrong

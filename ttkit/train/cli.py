@@ -16,7 +16,7 @@ OPTIONS = (
     (
         "--step",
         "N",
-        "continue from the checkpoint of step N (default: the newest); later ones are set aside",
+        "continue from the checkpoint of step N (default: the newest); set later ones aside",
     ),
 )
 

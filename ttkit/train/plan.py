@@ -120,7 +120,7 @@ class TrainingPlan(Tables):
         mesh = f"on a {'x'.join(map(str, shape))} mesh of {self.system.name}"
         yield f"{self.parameters:,} parameters {mesh}: {', '.join(axes) or 'replicated'}"
         if turned := transposed_warning(self.system.shape, shape):
-            yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
+            yield f"{turned}; mesh_shape {list(shape[::-1])} follows the cables"
         if not self.fits:
             yield (
                 "it does not fit; with precision: bfloat16 and optimizer: {type: AdamW, "

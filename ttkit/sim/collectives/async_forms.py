@@ -76,7 +76,7 @@ def join_and_scatter(input_tensors: list[Tensor], dim: int, **how):
 def add_up(input_tensor: Tensor, *, math_op=None, dtype: DataType | None = None, **how):
     """Return `all_reduce`, converted to `dtype` where one is given."""
     if math_op is not None and math_op.name != "Sum":
-        refuse(f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
+        refuse(f"this collective only adds; it does not support {math_op}", "ttnn.ReduceType.Sum")
     total = all_reduce(input_tensor, **how)
     return total if dtype is None else movement.typecast(total, dtype)
 

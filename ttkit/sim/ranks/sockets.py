@@ -285,7 +285,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     for rank, receivers in mesh_socket._chips.items():
         about, values = channel.receive(rank, asked)
         if about != _about(output_tensor):
-            rule = f"the sender sent {about}, the output tensor is {_about(output_tensor)}"
+            rule = f"the sender's tensor is {about}, the output tensor is {_about(output_tensor)}"
             cure = "tensors of one shape, dtype and layout at both ends"
             fail(asked, rule, cure, CollectiveMismatch)
         if channel.shift and grid.local:

@@ -179,7 +179,7 @@ class Layout:
             if not multihost.enabled:
                 fail(
                     "enable_pp",
-                    "Multihost is not enabled, and the stages of a pipeline are ranks",
+                    "Multihost is not enabled, but each stage of a pipeline needs a rank",
                     "multihost_config: with enabled: true",
                 )
             pp = stages or multihost.num_workers
@@ -194,7 +194,7 @@ class Layout:
         elif found.cp > 1 and multihost.enabled:
             fail(
                 "enable_cp with hierarchical training",
-                "workers send one gradient a replica, and chips that share a sequence have none",
+                "a worker sends a replica's gradient; chips that share a sequence have parts of it",
                 "enable_ddp or enable_tp",
             )
         if shared.expert_parallel:

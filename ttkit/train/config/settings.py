@@ -412,8 +412,8 @@ def split_blocks(
     if sum(sizes) != total or not all(sizes):
         fail(
             f"cut {total} blocks into {parts} parts",
-            f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part, "
-            f"and have {sizes}",
+            f"{stages} stages of {counted(chunks, 'chunk')} need at least one block in each part; "
+            f"the parts have {sizes}",
             "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
         )
     ends = itertools.accumulate(sizes)

@@ -88,8 +88,8 @@ class Experts(Module):
         if layout.cp > 1:
             fail(
                 f"num_experts {count}",
-                f"all tokens of a sequence share its experts' places, and {layout.cp} chips "
-                "have a part of it each",
+                f"tokens of a sequence share the slots of an expert, but each of {layout.cp} chips "
+                "has only a part of the sequence",
                 "enable_cp: false",
             )
         if layout.ep > 1:

@@ -199,7 +199,7 @@ class PipelineTrainer(Trainer):
         if any(action.kind in "IW" for row in schedule.actions for action in row):
             fail(
                 "PipelineTrainer",
-                f"{schedule!r} splits backwards, which compute all gradients in one pass here",
+                f"{schedule!r} splits backwards into I and W; this trainer runs them whole",
                 "a schedule of F and B; timeline() and the pictures show the effect of splitting",
             )
         divided = split_blocks(config, self.num_stages, hosts.blocks_per_stage, schedule.chunks)
@@ -263,7 +263,7 @@ class PipelineTrainer(Trainer):
         if self._broken:
             fail(
                 "PipelineTrainer",
-                "a step was given up before, so the stages are out of step",
+                "an earlier step stopped before its end, so the stages have done different actions",
                 "a new PipelineTrainer on all ranks",
             )
         total = 0.0

@@ -65,7 +65,7 @@ class CharTokenizer:
             fail(
                 f"encode {len(text)} characters",
                 f"{text[place]!r} at {place} is not one of the {self.vocab_size} in the vocabulary",
-                "leave it out, or tokenizer_type: byte, which takes any text",
+                "remove the character, or use tokenizer_type: byte, which encodes any text",
                 ValueError,
             )
         return np.array([self._ids[character] for character in text], np.uint32)

@@ -434,8 +434,8 @@ def draw_exchange(run) -> Iterator[Figure]:
 
 def _waits(run) -> Figure:
     """Draw an arrow from each rank that waits to the rank that it waits for."""
-    ring = ": the arrows form a cycle, so nobody can go on" if run.cycle else ""
-    title, ranks = f"Who waits for whom{ring}", tuple(range(run.ranks))
+    ring = ": the arrows form a cycle, so no rank can continue" if run.cycle else ""
+    title, ranks = f"Which rank waits for which{ring}", tuple(range(run.ranks))
     cells = [Cell(f"rank {rank}", ["is done"]) for rank in ranks]
     for wait in run.waits:
         cells[wait.rank] = Cell(f"rank {wait.rank}", [f"in {wait.call}"], ALARM, dashed=True)
