@@ -186,7 +186,7 @@ class Layouts(Choices):
                 return each
         fail(
             f"the layout {text!r}",
-            f"no layout has this name: none of the {len(self.fitting)} that fit, and no refused one",
+            "no layout that fits or was refused has this name",
             "a name from the table",
         )
 
