@@ -1,20 +1,7 @@
-"""Lesson 24: its exercises with right and with wrong answers."""
+"""Lesson 24: its exercise with right and with wrong answers."""
 
 import numpy as np
 from answers import both
-
-
-def reads(heads, kv_heads, chips):
-    sharing = heads // kv_heads
-    owners = np.arange(heads).reshape(chips, -1) // sharing
-    return [np.unique(row) for row in owners]
-
-
-def by_ends(heads, kv_heads, chips):
-    """From the head of a chip's first query to that of its last."""
-    each = heads // chips
-    ends = [(chip * each, chip * each + each - 1) for chip in range(chips)]
-    return [list(range(a * kv_heads // heads, b * kv_heads // heads + 1)) for a, b in ends]
 
 
 def largest(width, heads, kv_heads, inner, chips):
@@ -38,10 +25,6 @@ def by_halves(*model):
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "25.reads": (
-            [reads, by_ends],
-            {"should have 8 items, but has 4": lambda h, k, c: reads(h, k, c)[: c // 2]},
-        ),
         "24.largest": (
             [largest, by_gcd],
             {
@@ -55,6 +38,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "more chips would fit": lambda *model: 1,
                 "returned nothing": lambda *model: None,
             },
-        ),
+        )
     }
 )
