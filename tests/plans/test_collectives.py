@@ -233,7 +233,7 @@ T3000 = topology("t3000")
         (lambda: shift(T3000, 8), "no cable joins chip 6 and chip 5"),
         (lambda: shift(T3000, 8, 2), "axis 2 of"),
         (lambda: topology("t4000"), "no system has that name"),
-        (lambda: topology(7), "known of systems"),
+        (lambda: topology(7), "known only for systems"),
         (lambda: all_gather(topology("n300"), 8).run([np.zeros(2)]), "must be 2 shards of one"),
         (lambda: all_gather(topology("n300"), 8).run([np.zeros(2), np.zeros(3)]), "of one shape"),
     ],

@@ -156,7 +156,7 @@ def test_two_runs_are_compared(tmp_path):
     marked = [line for line in text.splitlines() if line[0] in "+-"]
     assert [line[0] + line.split("along ")[1][:6] for line in marked] == ["-axis 1", "+axis 0"]
     assert all(source(line.split(" at ")[1]).startswith("y = ttnn.all_reduce(") for line in marked)
-    assert "part at the marked lines" in text
+    assert "differ at the marked lines" in text
     same = traffic.compare(traffic.read(good), traffic.read(good))
     assert same.endswith("Both send the same.")
     bad.write_text(json.dumps([{"where": "here"}]))
