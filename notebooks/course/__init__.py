@@ -1,1 +1,1 @@
-"""Each lesson's own exercises, pictures and helpers: one module a lesson."""
+"""The exercises, pictures and helpers of the lessons, with one module for each lesson."""

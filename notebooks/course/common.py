@@ -1,4 +1,4 @@
-"""What several lessons use: meshes and placed arrays, settings of a small GPT, planned layouts."""
+"""Helpers of several lessons: meshes, placed arrays, settings of a small GPT, planned layouts."""
 
 import itertools
 import re
@@ -18,17 +18,17 @@ from ttkit.visualize.charts import Curves
 
 
 class Doubling(Curves):
-    """Curves over sizes that double: a step to the right is twice the size."""
+    """Curves over sizes that double from point to point, on a logarithmic axis."""
 
     def draw(self, ax) -> None:
-        """Draw the curves on an axis that says the sizes themselves."""
+        """Draw the curves on an axis whose labels are the sizes, not powers of 2."""
         super().draw(ax)
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def opened(chips: int = 4):
-    """Close what is open, and open a row of chips that can send."""
+    """Close all open meshes, and open a row of chips with a fabric, so that they can send."""
     tidy()
     ttnn = backend.load()
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
@@ -53,16 +53,20 @@ def place(mesh, array: np.ndarray, dim: int | None = None):
 
 
 def terminal(*words: str, folder: str | None = None, until: str | None = None) -> None:
-    """Print what `ttkit WORDS` prints in a terminal, ranks in their order, this host as HOST.
+    """Run `ttkit WORDS` and print its output, in a form that is the same on every host.
+
+    The name of this host is printed as HOST. The lines of `ttkit run` are sorted, so that the ranks
+    are in order.
 
     Args:
-        folder: where it runs; here unless given.
-        until: print the lines before the first one with this text.
+        folder: the folder in which the command runs; by default the current one.
+        until: print only the lines before the first line with this text.
     """
     command = [sys.executable, "-m", "ttkit", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     said = (done.stdout + done.stderr).replace(socket.gethostname(), "HOST")
-    # Every CPU computes the first two digits of a correlation alike.
+    # Only the first two digits of a correlation are the same on every CPU, so the last three of
+    # five digits are cut off.
     lines = re.sub(r"(0\.\d\d)\d{3}\b", r"\1", said).splitlines()
     if until:
         lines = list(itertools.takewhile(lambda line: until not in line, lines))
@@ -71,7 +75,7 @@ def terminal(*words: str, folder: str | None = None, until: str | None = None) -
 
 # ---------------------------------------------------------------- settings
 def changed(settings: Settings, **values) -> Settings:
-    """Return the settings with other values for some keys, whichever sections have them.
+    """Return the settings with new values for some keys, which may be in any section.
 
     Example:
         >>> other = changed(Settings(), mesh_shape=(2, 2), batch_size=8)
@@ -81,7 +85,7 @@ def changed(settings: Settings, **values) -> Settings:
     sections: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         homes = [f.name for f in fields(Settings) if key in asdict(settings)[f.name]]
-        # This section then refuses a key that no section has.
+        # `training_config` raises an error for a key that no section has.
         home = homes[0] if homes else "training_config"
         sections.setdefault(home, {})[key] = value
     new = {name: replace(getattr(settings, name), **keys) for name, keys in sections.items()}
@@ -89,7 +93,9 @@ def changed(settings: Settings, **values) -> Settings:
 
 
 def small_gpt(**values) -> Settings:
-    """Return the settings of a small GPT on bytes that writes no files, with other values.
+    """Return the settings of a small GPT whose tokens are bytes, with new values for some keys.
+
+    By default its training writes no files.
 
     Example:
         >>> small_gpt(mesh_shape=(1, 4), enable_tp=True).device_config.enable_tp
@@ -117,8 +123,8 @@ def candidate(
     """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
 
     Args:
-        batch: sequences of a step, over all data-parallel replicas.
-        overlap: communication overlaps with compute where it can.
+        batch: the number of sequences in a step, over all data-parallel replicas.
+        overlap: whether communication overlaps with compute where it can.
 
     Raises:
         TTKitError: the layout does not shard this model and batch evenly.

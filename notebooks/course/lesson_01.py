@@ -1,4 +1,4 @@
-"""Lesson 01, mesh devices: the picture to play with, and its exercises."""
+"""Lesson 01, mesh devices: an interactive picture, and the exercises."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,8 +23,9 @@ from ttkit.visualize.mesh import grid_of, system_grid
 
 # ---------------------------------------------------------------- an order of the chips
 def fullest(order: Sequence[int]) -> str:
-    """Return what the busiest pair of a T3000 carries while neighbours in an order exchange
-    64 MiB.
+    """Return the messages on the busiest pair of a T3000 and their modelled time, as text.
+
+    Each chip of the order sends 64 MiB to the chip before it and to the chip after it.
     """
     machine, messages = topology("t3000"), Counter[Any]()
     for one, following in pairwise(order):
@@ -39,15 +40,14 @@ def fullest(order: Sequence[int]) -> str:
 def explore(
     system: str = "t3000", shape: Coordinate = (2, 4), offset: Coordinate = (0, 0)
 ) -> Figure:
-    """Return the picture of a mesh that opens on a machine, or of ttnn's error if it refuses the
-    shape.
+    """Return the picture of a mesh on a machine, or of the error if ttnn refuses its shape.
 
-    Nothing is opened. Chips of one row of the mesh have one colour.
+    The mesh is not opened. Chips in the same row of the mesh have the same colour.
 
     Args:
-        system: what `ttkit.use_system` takes.
+        system: a name or system, as `ttkit.use_system` takes it.
         shape: rows and columns of the mesh.
-        offset: the coordinate of the machine at which it begins.
+        offset: the coordinate of the machine at which the mesh begins.
 
     Example:
         >>> explore("t3000", (2, 2), (0, 2))
@@ -84,7 +84,7 @@ def explore(
 
 
 def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
-    """Return what is special about the places in the machine that a mesh takes."""
+    """Return notes on the coordinates of the machine that a mesh takes."""
     if 1 < len(places) == max(shape):
         return ["One row or one column is a line: each chip is linked to the next."]
     if len(places) == 1 or places[1][0] == places[0][0]:
@@ -94,7 +94,7 @@ def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> li
 
 
 def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
-    """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
+    """Draw chips with their coordinates in the mesh; chips outside the mesh are dashed."""
     cells = []
     for device in grid.devices:
         chip, where = [f"device {device}"], at.get(device)
@@ -106,7 +106,7 @@ def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
 
 
 def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
-    """Draw the rectangle that was refused, up to a little way out of the machine."""
+    """Draw the rectangle that was refused, without its part beyond row 9 or column 8."""
     (top, left), (rows, columns) = corner, shape
     across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
     x, y = drawing.left + left * across - 6, drawing.top + top * down - 6
@@ -135,7 +135,7 @@ def _ids(mesh) -> np.ndarray:
 
 
 def _opened(row, mesh) -> str:
-    """Return what is wrong with a mesh that was opened; a card does not tell."""
+    """Return an error if the row is a mesh of its own; on a card this cannot be seen."""
     opened = getattr(row, "parent", mesh) is None
     return "your row is a mesh of its own: cut it out of the mesh" if opened else ""
 
@@ -164,7 +164,7 @@ Exercise(
 
 
 def _rectangle(rows: int, columns: int, wraps: tuple[bool, bool]) -> System:
-    """Return a system whose ids show neither a chip's place nor an axis' size."""
+    """Return a system whose ids reveal neither the place of a chip nor the size of an axis."""
     ids = (7 * np.arange(rows * columns) + 3) % (rows * columns)
     table = tuple(map(tuple, ids.reshape(rows, columns).tolist()))
     name = f"{rows} x {columns} system with wraps={wraps}"
@@ -172,7 +172,7 @@ def _rectangle(rows: int, columns: int, wraps: tuple[bool, bool]) -> System:
 
 
 def _cabled(system: System, device: int, wraps: tuple[bool, bool]) -> set[int]:
-    """Return the neighbours of a device if the machine had these `wraps`."""
+    """Return the neighbours that a device would have if the machine had these `wraps`."""
     found = set()
     for one, other in grid_links(system.shape, wraps):
         pair = [system.ids[row][column] for row, column in (one, other)]

@@ -27,7 +27,8 @@ Exercise(
     reference=lambda mesh, x: np.split(x, mesh.shape[1], 0) * mesh.shape[0],
     cases=OnMeshes(
         [(2, 4), (4, 2), (2, 2)],
-        # Each dimension can be sharded over each axis, so that every mistake runs and can be named.
+        # Each dimension can be sharded over each axis, so that code with any of the mistakes runs
+        # and gets the sentence for its mistake.
         lambda rows, columns: [
             (numbers(64 * columns * rows, 96 * columns), (64 * rows, 96 * columns))
         ],
@@ -60,7 +61,7 @@ Shape = Sequence[int]
 
 
 def _up(size: float) -> int:
-    """Return a size rounded up to whole tiles."""
+    """Return a size rounded up to a multiple of 32, the side of a tile."""
     return math.ceil(size / 32) * 32
 
 
@@ -69,7 +70,10 @@ def _shard(shape: Shape, devices: int, dim: int) -> list[int]:
 
 
 def _in_tiles(shape: Shape) -> int:
-    """Return how many elements are stored of a shape: its last two dimensions are rounded up."""
+    """Return how many elements a tensor of a shape stores in tiles.
+
+    Its last two dimensions are rounded up to whole tiles.
+    """
     *front, height, width = shape
     return math.prod(front) * _up(height) * _up(width)
 

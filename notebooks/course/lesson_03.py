@@ -27,7 +27,8 @@ Exercise(
     reference=_blocks,
     cases=OnMeshes(
         [(2, 4), (4, 2), (2, 2)],
-        # Each operand can also be cut over all devices, so that every mistake can be named.
+        # Each operand can also be cut over all devices, so that code with that mistake runs and
+        # gets the sentence for it.
         lambda rows, columns: [
             (numbers(192 * rows, 32), (192, 32)),
             (numbers(32, 384 * columns), (32, 384)),
@@ -66,7 +67,7 @@ def _with_bias(rows: int, columns: int) -> list:
 
 
 def _on_slices(answer, mesh, x, w, b):
-    """Call an answer, and name the bias that is not cut: ttnn's error speaks of shapes alone."""
+    """Call an answer. If its bias is not cut, say so, because ttnn's error names only shapes."""
     try:
         return answer(mesh, x, w, b)
     except TTKitError as error:
@@ -101,7 +102,7 @@ Exercise(
 
 # ---------------------------------------------------------------- 03.row_parallel
 def partial_sums(mesh, x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
-    """Return what each device holds of x @ w where the inner dimension is cut."""
+    """Return the partial sum of x @ w on each device if the inner dimension is cut."""
     return [a @ b for a, b in zip(split(mesh, x, 1), split(mesh, w, 0), strict=True)]
 
 
@@ -112,7 +113,7 @@ def _inner(rows: int, columns: int) -> list:
 
 
 def _with(biases: Callable[[int], int]) -> Callable[..., list[np.ndarray]]:
-    """Return a reference that adds the bias so many times, by the number of devices."""
+    """Return a reference that adds the bias `biases(n)` times on a mesh of n devices."""
     return lambda mesh, x, w, b: replicas(mesh, x @ w + biases(mesh.get_num_devices()) * b)
 
 

@@ -1,4 +1,4 @@
-"""Lesson 04, collectives: its exercises, whose answers are plans."""
+"""Lesson 04, collectives: exercises that ask for plans."""
 
 import dataclasses
 import functools
@@ -24,7 +24,8 @@ def _row(*chips: int) -> plans.Topology:
 
 
 ROWS = (_row(5, 1, 3, 7), _row(4, 0, 2, 6))
-SIZES = (384, 768)  # These are bytes of a shard of 8 rows in float32: 12 and 24 columns.
+# These are the bytes of shards of 8 rows in float32, with 12 and with 24 columns.
+SIZES = (384, 768)
 Planner = Callable[[plans.Topology, int], plans.Plan]
 
 
@@ -35,7 +36,11 @@ def _shards(row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
 
 
 def _valid(plan, topologies: Sequence[plans.Topology], shard_bytes: int) -> plans.Plan:
-    """Return a plan that is complete, for one of these topologies."""
+    """Return the plan if it is complete, for one of these topologies and this size.
+
+    Raises:
+        CheckFailed: it is not.
+    """
     if not isinstance(plan, plans.Plan):
         raise CheckFailed(f"expected a Plan, got a {type(plan).__name__}")
     if plan.topology not in topologies or plan.shard_bytes != shard_bytes:
@@ -49,11 +54,11 @@ def _valid(plan, topologies: Sequence[plans.Topology], shard_bytes: int) -> plan
 
 
 def _ends(plan, row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
-    """Return what each chip of the row holds in the end."""
+    """Return what each chip of the row holds after the last step of a plan."""
     return _valid(plan, [row], shard_bytes).run(_shards(row, shard_bytes))
 
 
-Figure = tuple[int, str]  # A number, and what to say of it.
+Figure = tuple[int, str]  # A figure is a number and the text that shows it.
 
 
 def _steps(plan: plans.Plan) -> Figure:
@@ -73,7 +78,7 @@ FIGURES = (_steps, _link, _memory)
 
 
 def _cheap(best_of: Planner) -> Callable[..., str]:
-    """Return rules: a plan costs no more than the best one."""
+    """Return a rule that a plan breaks if one of its figures is worse than the best plan's."""
 
     def rules(plan: plans.Plan, *case) -> str:
         for figure in FIGURES:
@@ -143,11 +148,11 @@ Exercise(
 # ---------------------------------------------------------------- the challenges
 GRID, RING = plans.topology("t3000"), plans.topology("t3000", (1, 8))
 NAMED = dict(zip("abcdefgh", GRID.chips))  # a to d are the upper row, e to h the lower one.
-ARRAY = 1 << 20  # Each chip has an array of so many bytes.
+ARRAY = 1 << 20  # Each chip has an array of this many bytes.
 
 
 def _least(name: str, asks: str, unit: str, figure: Callable, steps: Any) -> None:
-    """Declare a challenge: an all-reduce on eight chips with the least of a figure."""
+    """Declare a challenge: an all-reduce on eight chips whose `figure` is as small as possible."""
 
     def score(plan) -> Figure:
         whole = _valid(plan, [GRID, RING], ARRAY)
@@ -160,22 +165,25 @@ def _least(name: str, asks: str, unit: str, figure: Callable, steps: Any) -> Non
 
 
 def _sends(pairs: str, *chunks: int, reduce: bool = True) -> list[plans.Transfer]:
-    """Return a step: the transfers of pairs such as "ab", which is from a to b."""
+    """Return the transfers of a step. The pair "ab" is a transfer of the chunks from a to b."""
     return [
         plans.Transfer(NAMED[a], NAMED[b], chunks, reduce=reduce)
         for a, b in map(tuple, pairs.split())
     ]
 
 
-# Both chips of a column swap arrays; each row adds inwards, swaps in its middle, and tells its
-# ends. Opposite corners are four links apart, so no plan has fewer steps.
+# In step 1 the two chips of each column exchange arrays and add them. In step 2 the ends of each
+# row send their sums inwards. In step 3 the two middle chips of the row exchange sums, and in step
+# 4 they send the result to the ends. Opposite corners are four links apart, so no plan has fewer
+# steps.
 EXCHANGE = [
     _sends(pairs, *range(8), reduce=pairs != "ba cd fe gh")
     for pairs in ("ae ea bf fb cg gc dh hd", "ab dc ef hg", "bc cb fg gf", "ba cd fe gh")
 ]
 
-# Each chunk is added up along a tree of its own, and the sum goes back along it. Eight trees have
-# 56 edges, and there are ten pairs, so some pair is in six trees; here no pair is in seven.
+# Each chunk is added up along its own tree, and the sum goes back along the same tree. Eight trees
+# have 56 edges, but there are only ten pairs, so some pair is in at least six trees. Here no pair
+# is in more than six.
 TREES = 2 * ["ab bc cd ae bf cg dh", "ef fg gh ea fb gc hd"] + [
     "ab bc cd ae ef fg gh",
     "ba bc cd bf fe fg gh",
@@ -193,7 +201,7 @@ def _along_trees():
     return steps
 
 
-# On this ring in one direction, one chunk at a time arrives at a chip.
+# The chunks go around the ring in one direction, so in each step one chunk arrives at each chip.
 AROUND = [
     [
         each

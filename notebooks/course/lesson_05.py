@@ -1,4 +1,4 @@
-"""Lesson 05, what collectives cost: its exercises, whose answers are numbers."""
+"""Lesson 05, what collectives cost: exercises that ask for a number and for a function."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.predicting import as_number
 
 # ---------------------------------------------------------------- 05.crossover
-BAND = 0.1  # An answer may be 10 % off the cross-over.
+BAND = 0.1  # An answer may differ from the cross-over by 10 %.
 
 
 def _all_reduce(size: float, algorithm: str) -> plans.Plan:
@@ -53,7 +53,7 @@ Exercise(
 
 
 # ---------------------------------------------------------------- 05.price
-# They differ from every real link, so that an answer must use its arguments.
+# No real link has this latency and rate, so an answer must use its arguments.
 LATENCY_S, BYTES_PER_S = 2e-6, 4e9
 Sizes = list[int]
 
@@ -63,7 +63,11 @@ def _price(plan: plans.Plan, latency_s: float, rate: float) -> float:
 
 
 def _priced(of: Callable[[Sizes], float], plan: plans.Plan, latency_s: float, rate: float) -> float:
-    """Return the sum over steps of the latency and of a step's size over the links."""
+    """Return the seconds of a plan: for each step the latency and the time to send its size.
+
+    Args:
+        of: a function from the bytes of a step's transfers to the size of the step.
+    """
     sizes = [of([t.bytes for t in step]) for step in plan.steps]
     return latency_s * len(sizes) + sum(sizes) / plan.links / rate
 
@@ -71,7 +75,7 @@ def _priced(of: Callable[[Sizes], float], plan: plans.Plan, latency_s: float, ra
 def _plans() -> list[plans.Plan]:
     t3000 = plans.topology("t3000")
     rim = plans.topology("t3000", (1, 8))
-    # In this plan the largest transfer of a step is neither its first nor its last, so that an
+    # In two steps of the turned plan the largest transfer is neither the first nor the last, so an
     # answer must take the maximum.
     uneven = plans.all_to_all(t3000, 240_000)
     turned = [[*step][2:] + [*step][:2] for step in uneven.steps]

@@ -10,7 +10,7 @@ Arrays = list[np.ndarray]
 
 
 def _from(values: Arrays, steps: int) -> Arrays:
-    """Return what each rank has when it gets the array of the rank so many places before it."""
+    """Return what each rank has if it gets the array of the rank `steps` places before it."""
     return [values[(rank - steps) % len(values)] for rank in range(len(values))]
 
 
@@ -42,13 +42,13 @@ Exercise(
 
 
 def _sum(values: Arrays, times: float = 1, own: bool = False) -> Arrays:
-    """Return the sum on each rank, `times` it, with the rank's own values once more."""
+    """Return for each rank `times` the sum; if `own`, with the rank's own values added again."""
     total = np.sum(values, axis=0)
     return [times * total + (value if own else 0) for value in values]
 
 
 def _chunks(x, n: int) -> int:
-    """Return the bytes of 2 (n - 1) chunks of 1/n of an array."""
+    """Return the bytes of 2 (n - 1) chunks, each of which is 1/n of an array."""
     return int(2 * (n - 1) * x.nbytes // n)
 
 

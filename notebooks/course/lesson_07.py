@@ -1,8 +1,8 @@
-"""Lesson 07, ttnn beside PyTorch; and the magic %%torch, which shows what torch prints without it.
+"""Lesson 07, ttnn beside PyTorch: its exercises, and the cell magic %%torch.
 
-%%torch runs a cell where torch is installed, and elsewhere prints what the cell printed when it was
-recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by its text: one that was
-changed since has no record, and fails.
+If torch is installed, %%torch runs a cell. Otherwise it prints the recorded output of the cell.
+scripts/record_torch.py records these outputs in torch_cells.json. A cell is found by its text, so
+a cell that has changed since then has no record, and %%torch raises an error.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes
 RECORD = Path(__file__).with_name("torch_cells.json")
 
 # ---------------------------------------------------------------- 07.product
-# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
-# As torch does it.
+# This maps the placements of two matrices (a, b) to the placement of a @ b, as torch chooses it.
+# These pairs need no communication; all other pairs need some.
 PRODUCTS = {
     ("Replicate", "Replicate"): "Replicate",
     ("Replicate", "Shard(1)"): "Shard(1)",
@@ -86,8 +86,8 @@ PAIRS = [
     ("Partial", "Shard(0)"),
     ("Partial", "Shard(1)"),
 ]
-# Addends of a partial sum lie one below the other on the host, so dimension 0 gives each device
-# one.
+# On the host the addends of a partial sum are concatenated along dimension 0, so a cut along
+# dimension 0 gives each device one addend.
 DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}
 
 
@@ -98,9 +98,9 @@ def _redistributed(answer, mesh, addends: np.ndarray, source: str, target: str):
 
 
 def _enough(mesh, addends: np.ndarray, source: str, target: str) -> int:
-    """Return the bytes over links of the cheapest way."""
+    """Return the bytes that all links carry in the cheapest redistribution."""
     n, size = mesh.get_num_devices(), addends[0].nbytes
-    # An all_gather or a reduce_scatter sends so many bytes; an all_reduce does both.
+    # An all_gather or a reduce_scatter sends this many bytes; an all_reduce sends twice as many.
     once = (n - 1) * size
     if source == "Replicate":
         return 0
@@ -152,23 +152,24 @@ Exercise(
 
 # ---------------------------------------------------------------- torch on ranks
 def join_ranks() -> tuple[int, int]:
-    """Join this rank to torch's process group, anew; return its number and how many there are."""
+    """Join this rank to a new process group of torch; return (rank, number of ranks)."""
     import torch
     import torch.distributed as dist
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
-    if dist.is_initialized():  # by an earlier run of the cell
+    if dist.is_initialized():  # An earlier run of the cell has made a group.
         dist.destroy_process_group()
     folder = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
-    store = dist.FileStore(f"{folder}/store", comm.size)  # The ranks meet in this file.
+    # The ranks find each other through this file.
+    store = dist.FileStore(f"{folder}/store", comm.size)
     dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
     return comm.rank, comm.size
 
 
 def counted(mode) -> str:
-    """Return which collectives a CommDebugMode saw, and how often."""
+    """Return in words which collectives a CommDebugMode counted, and how many of each."""
     calls = mode.get_comm_counts().items()
     names = [f"{n} x {str(call).split('.')[-1].strip('_')}" for call, n in calls]
     return ", ".join(names) or "nothing"
@@ -176,12 +177,12 @@ def counted(mode) -> str:
 
 # ---------------------------------------------------------------- %%torch
 def installed() -> bool:
-    """Return whether torch is here, without importing it."""
+    """Return whether torch is installed, without importing it."""
     return importlib.util.find_spec("torch") is not None
 
 
 def record() -> dict[str, Any]:
-    """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
+    """Return {"torch": the version of torch, "cells": {key of a cell: its recorded output}}."""
     found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return found
 
@@ -197,10 +198,12 @@ def key(cell: str) -> str:
 
 
 def run_torch_cell(shell, line: str, cell: str) -> None:
-    """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
+    """Run a cell in the notebook. If torch is not installed, print the record of the cell.
+
+    If `line` is not empty, as in `%%torch --ranks`, the cell runs on the ranks.
 
     Raises:
-        TTKitError: without torch, no record of this text.
+        TTKitError: torch is not installed, and this text has no record.
     """
     if installed() and line.strip():
         shell.run_cell_magic("px", "", cell)
@@ -214,7 +217,7 @@ def run_torch_cell(shell, line: str, cell: str) -> None:
 
 
 def activate_torch_cells() -> None:
-    """Register %%torch in this notebook, and print whether its cells run or show their record."""
+    """Register %%torch in this notebook, and print whether its cells run or show a record."""
     from IPython import get_ipython
     from IPython.core.magic import no_var_expand
 

@@ -11,20 +11,26 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 # ---------------------------------------------------------------- 08.gradient
 def _own(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """Return for each device the gradient of its samples."""
+    """Return for each device the gradient of its own samples."""
     samples = zip(split(mesh, x, 0), split(mesh, y, 0))
     return [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
 
 
 def _times(factor: Callable[[int], float]) -> Callable[..., list[np.ndarray]]:
-    """Return a reference for each device's gradient, times a factor of the number of devices."""
+    """Return a reference: on each of n devices `factor(n)` times the mean gradient."""
     return lambda mesh, *arrays: replicas(
         mesh, factor(mesh.get_num_devices()) * np.mean(_own(mesh, *arrays), axis=0)
     )
 
 
 def _along(axis: int, of_all: bool = False) -> Callable[..., list[np.ndarray]]:
-    """Return a reference for the sum along one mesh axis only, over its devices or over all."""
+    """Return a reference: the gradients are summed along one mesh axis only.
+
+    Args:
+        axis: the mesh axis of the sum.
+        of_all: whether the sum is divided by the number of all devices; by default it is divided by
+            the number of devices along the axis.
+    """
 
     def on_devices(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         placed = np.reshape(_own(mesh, x, w, y), (*mesh.shape, *w.shape))
@@ -36,7 +42,7 @@ def _along(axis: int, of_all: bool = False) -> Callable[..., list[np.ndarray]]:
 
 
 def _samples(rows: int, columns: int) -> list:
-    # The rows of a device differ between the meshes, so that an answer cannot use a constant.
+    # The number of rows on a device differs from mesh to mesh, so an answer cannot use a constant.
     n, own = rows * columns, 32 if rows > 1 else 96
     x, w, y = numbers(own * n, 32), numbers(32, 64), numbers(own * n, 64)
     return [(x, (own, 32)), (w, w.shape), (y, (own, 64))]
@@ -78,7 +84,7 @@ Exercise(
 
 # ---------------------------------------------------------------- 08.unequal
 def _added(gradients: list, samples: list[int]):
-    """Return the gradient of the sum over all samples."""
+    """Return the gradient of the sum of the losses of all samples."""
     return sum(n * gradient for n, gradient in zip(samples, gradients))
 
 

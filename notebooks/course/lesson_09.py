@@ -11,7 +11,7 @@ Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.
 
 
 def _means(values: Gradients, factor: float = 1) -> Gradients:
-    """Return each rank's means of the gradients, times a factor."""
+    """Return for each rank the means of the gradients over the ranks, times a factor."""
     return [[factor * np.mean(each, axis=0) for each in zip(*values)]] * len(values)
 
 

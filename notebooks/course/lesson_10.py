@@ -14,12 +14,13 @@ from ttkit.words import counted
 
 
 def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True) -> Figure:
-    """Return the picture of what each chip has in a pair of matrices, columns then rows, from left
-    to right.
+    """Return the picture of a pass through a column-parallel and then a row-parallel matrix.
+
+    From left to right it shows which values of each array a chip has.
 
     Args:
         direction: "forwards" or "backwards".
-        all_reduce: the all-reduce of this pass is there: g forwards, f backwards.
+        all_reduce: whether the pass has its all-reduce, which is g forwards and f backwards.
 
     Example:
         >>> passes("backwards", all_reduce=False)
@@ -40,7 +41,7 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
     title = f"{direction}, {counted(chips, 'chip')}, {state}: {found}"
     has = ", ".join(f"{name} ({kind})" for name, kind in columns)
     text = f"{title}\n  on each chip: {has}"
-    drawing, step = Drawing(620, 260, text), 240 / chips  # It has one height for any number.
+    drawing, step = Drawing(620, 260, text), 240 / chips  # The height is fixed.
     for chip in range(chips):
         top = 20 + step * chip
         middle = top + step / 2
@@ -51,7 +52,7 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
             drawing.box(area, rx=0, fill=fill, stroke=INK)
             if kind == "partial":
                 drawing.hatch([area], 9)
-                # Words on the lines could not be read.
+                # A box without hatching keeps the words readable.
                 drawing.box((area[0] + 9, middle - 12, 86, 17), rx=0, fill=fill, stroke="none")
             drawing.words(area[0] + 52, middle, name, fill=INK)
     if all_reduce:
@@ -62,7 +63,7 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
 
 
 def without_f(module: str):
-    """Return a context in which the layers of this module of `ttkit.train.model` have no f."""
+    """Return a context manager that removes f from this module of `ttkit.train.model`."""
     return patch(f"ttkit.train.model.{module}.enter", lambda x, layout: x)
 
 
@@ -77,7 +78,7 @@ def _silu(a: np.ndarray) -> np.ndarray:
 
 
 def _mlp(hidden: Hidden) -> Callable:
-    """Return the MLP whose hidden features are this function of x @ gate and x @ up."""
+    """Return a reference: the MLP with the hidden features `hidden(x @ gate, x @ up)`."""
     return lambda mesh, x, gate, up, down: replicas(mesh, hidden(x @ gate, x @ up) @ down)
 
 
@@ -89,7 +90,7 @@ def _parts(mesh, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
 
 def _three_matrices(rows: int, columns: int) -> list:
     n = rows * columns
-    # The sizes differ from mesh to mesh, so that an answer cannot use constants.
+    # The sizes differ from mesh to mesh, so an answer cannot use constants.
     width, out = 32 * (5 - n), 96 * (5 - n)
     x, (gate, up) = numbers(64 * n, width) / 8, numbers(2, width, 32 * n) / 8
     shards = [x.shape, (width, 32), (width, 32), (32, out)]

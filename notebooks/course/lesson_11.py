@@ -14,8 +14,9 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes
 from ttkit.train import training_plan
 from ttkit.train.config.settings import DeviceConfig, Settings
 
-HEADROOM = 0.1  # So much of a chip's DRAM must stay free.
-# Modelled speeds have this relative error, so shapes no further apart are equally good.
+HEADROOM = 0.1  # This fraction of a chip's DRAM must stay free.
+# Modelled speeds have this relative error, so two shapes whose speeds differ by no more than this
+# are equally good.
 ERROR = 0.1
 
 
@@ -28,7 +29,7 @@ def _product(x: np.ndarray, w: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _times(factor: Callable[[Any], float]) -> Gradients:
-    """Return a reference for the gradient on each device, times a factor of the mesh."""
+    """Return a reference: on each device `factor(mesh)` times its part of the gradient."""
 
     def on_devices(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         gradient = factor(mesh) * 2 / y.size * _product(x, w, y)
@@ -38,15 +39,15 @@ def _times(factor: Callable[[Any], float]) -> Gradients:
 
 
 def _of_groups(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[list[np.ndarray]]:
-    """Return each data-parallel replica's gradient from its own samples, as its devices hold it."""
+    """Return for each data-parallel replica the gradient of its samples, one part a device."""
     groups, parts = mesh.shape
     samples = zip(np.split(x, groups), np.split(y, groups))
     return [np.split(2 / y.size * _product(a, w, b), parts, 1) for a, b in samples]
 
 
 def _sizes(groups: int, parts: int) -> list:
-    # The rows of a data-parallel replica, the features, and the columns of a tensor-parallel rank
-    # differ from mesh to mesh.
+    # No two meshes have the same number of features. The rows of a data-parallel replica and the
+    # columns of a tensor-parallel rank are also not the same on all meshes.
     rows, width, out = 32 * (groups + parts - 4), 32 * (parts + 1), 16 * groups
     arrays = [(rows * groups, width), (width, out * parts), (rows * groups, out * parts)]
     shards = [(rows, width), (width, out), (rows, out)]
@@ -93,19 +94,23 @@ Exercise(
 
 # ---------------------------------------------------------------- 11.choose
 Shape = tuple[int, int]
-SHAPES = {  # A machine can be opened in these shapes.
+SHAPES = {  # These are the meshes on all chips of each machine.
     "t3000": [(2, 4), (8, 1), (4, 2), (1, 8)],
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
 RUNS: Any = (
-    # Each row has embedding, blocks, heads, precision, machine, and how blocks run.
-    (768, 40, 48, "bfloat16", "t3000", "default"),  # In float32 no shape would fit.
-    # The fastest shape leaves too little free.
+    # Each row has the width of the embedding, the number of blocks and of heads, the precision, the
+    # machine, and the runner type.
+    # All shapes fit; in float32 the shape (1, 8) would not.
+    (768, 40, 48, "bfloat16", "t3000", "default"),
+    # The fastest shape, (4, 2), fits but leaves too little memory free.
     (2048, 22, 16, "float32", "t3000", "memory_efficient"),
     (768, 24, 12, "float32", "t3000", "default"),  # Eight chips cannot share twelve heads.
     (2560, 32, 32, "float32", "t3000", "memory_efficient"),
-    (1280, 22, 20, "float32", "t3000", "default"),  # A shape fits, but leaves too little free.
-    (1536, 24, 16, "float32", "quietbox_bh", "default"),  # The model needs chips above 12 GB.
+    # The shape (8, 1) fits but leaves too little memory free.
+    (1280, 22, 20, "float32", "t3000", "default"),
+    # The model needs more than 12 GB on each chip.
+    (1536, 24, 16, "float32", "quietbox_bh", "default"),
 )
 
 
@@ -127,7 +132,7 @@ def _cases() -> Iterable[tuple[Settings, list[Shape], str]]:
 
 
 def _plans(settings: Settings, shapes: Sequence[Shape], system: str) -> dict[Shape, Any]:
-    """Return the plan of each shape among whose chips the heads divide."""
+    """Return the plan of each shape that `training_plan` accepts."""
     plans = {}
     for shape in shapes:
         device = DeviceConfig(shape, enable_ddp=shape[0] > 1, enable_tp=shape[1] > 1)
@@ -139,12 +144,12 @@ def _plans(settings: Settings, shapes: Sequence[Shape], system: str) -> dict[Sha
 
 
 def _taken(plan) -> float:
-    """Return the fraction of a chip's memory that a plan takes."""
+    """Return the fraction of a chip's DRAM that a plan takes."""
     return float(sum(plan.memory.values()) / plan.system.chip.dram_bytes)
 
 
 def _unfit(answer, settings: Settings, shapes: Sequence[Shape], system: str) -> str:
-    """Return what is wrong with a shape for a training."""
+    """Return what is wrong with the shape that an answer chose for a training, or ""."""
     plans = _plans(settings, shapes, system)
     speeds = {s: p.tokens_per_s for s, p in plans.items() if _taken(p) <= 1 - HEADROOM}
     best = max(speeds, key=lambda shape: speeds[shape], default=None)

@@ -22,14 +22,14 @@ def _axis(mesh) -> int:
 
 
 def _given(rows: int, columns: int) -> list:
-    """Return the weight, replicated along the axis, and a different gradient for each chip."""
+    """Return a weight that is replicated along the axis, and another gradient for each chip."""
     places = (1, 1) if rows == 1 else (1, columns)
     grads = numbers(rows, columns, *SHAPE) / 8
     return [(numbers(*places, *SHAPE), None), (grads, None)]
 
 
 def _step(answer, mesh, w: np.ndarray, grads: np.ndarray):
-    """Call an answer with tensors, the axis, and an optimizer that looks at its shard's size."""
+    """Call an answer with tensors, the axis, and an `update` that checks the size of its shard."""
     ttnn, n = backend.load(), mesh.shape[_axis(mesh)]
     moments = 8 * SHAPE[0] * SHAPE[1]  # AdamW keeps two float32 moments for each weight.
 
@@ -47,7 +47,7 @@ def _step(answer, mesh, w: np.ndarray, grads: np.ndarray):
 
 
 def _enough(mesh, w: np.ndarray, grads: np.ndarray) -> int:
-    """Return the bytes over links of one all-reduce of the gradients."""
+    """Return the bytes that all links carry in one all-reduce of the gradients."""
     n = mesh.shape[_axis(mesh)]
     return int(2 * (n - 1) * grads.nbytes // n)
 
@@ -60,10 +60,11 @@ def _chips(mesh, *values: np.ndarray) -> list[np.ndarray]:
 
 
 def _taken(factor, along=_axis):
-    """Return an update by the mean of gradients times a factor, over the chips along an axis.
+    """Return a reference: an update of the weight by `factor` times the mean of gradients.
 
     Args:
         factor: a function from the mesh to the factor.
+        along: a function from the mesh to the axis; the mean is over the chips along this axis.
     """
     return lambda mesh, w, grads: _chips(
         mesh, w, factor(mesh) * grads.mean(along(mesh), keepdims=True)

@@ -3,12 +3,12 @@
 from ttkit.lessons.exercises import Exercise
 
 # ---------------------------------------------------------------- 13.smallest
-# A parameter takes these bytes: weight, gradient, AdamW's state.
+# A parameter takes these bytes for its weight, its gradient and the state of AdamW.
 BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
 
 
 def _stages(parameters: int, groups: int, parts: int, precision: str, room: float) -> list[int]:
-    """Return the ZeRO stages that fit."""
+    """Return the ZeRO stages with which the model fits in `room` bytes on each chip."""
     fits = []
     for stage in range(4):
         cuts = [groups if stage >= at else 1 for at in (3, 2, 1)]
@@ -30,7 +30,7 @@ Exercise(
         (7_500_000_000, 64, 1, "bfloat16", 32e9),
         (8_030_261_248, 4, 8, "float32", 10e9),
         (8_030_261_248, 4, 8, "float32", 11e9),
-        (1_000_000_000, 8, 1, "float32", 16e9),  # At 16 bytes a parameter, stage 0 fits exactly.
+        (1_000_000_000, 8, 1, "float32", 16e9),  # Stage 0 needs exactly 16e9 bytes.
         (70_000_000_000, 4, 8, "bfloat16", 12e9),
         (1_000_000_000, 1, 8, "bfloat16", 1.5e9),
     ],

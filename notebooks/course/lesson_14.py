@@ -23,7 +23,7 @@ def _repaired(answer) -> Schedule:
 
 
 def _worse(schedule: Schedule) -> str:
-    """Return how a schedule is worse than 1F1B; "" if it is not."""
+    """Return how a schedule is worse than 1F1B; "" if it is not worse."""
     good = one_f_one_b(3, 4)
     if problem := ScheduleEditor(schedule).problem:
         return problem

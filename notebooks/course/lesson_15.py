@@ -10,7 +10,7 @@ STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 15.room
 
 # ---------------------------------------------------------------- 15.bubble
 def _waits(stages: int, micro_batches: int, chunks: int) -> float:
-    """Return which part of the time a pipeline waits, from its timetable."""
+    """Return the fraction of the time in which a pipeline waits, from its timetable."""
     schedule = interleaved(stages, micro_batches, chunks)  # With one chunk it waits as 1F1B does.
     return float(schedule.timeline().bubble_fraction)
 
@@ -44,7 +44,7 @@ Exercise(
 
 # ---------------------------------------------------------------- 15.room
 def _schedule(answer) -> Schedule:
-    """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
+    """Return the schedule of an answer: a schedule, an editor of one, or a text for each stage."""
     found = getattr(answer, "schedule", answer)
     if not isinstance(found, Schedule):
         return Schedule("yours", STAGES, MICRO_BATCHES, found)
@@ -62,8 +62,10 @@ def _bubble(answer) -> tuple[float, str]:
     return schedule.timeline().bubble_fraction, f"{schedule.name}: the stages hold {held}"
 
 
-# Stage 0 waits for four slots before I0. F5 can start after W2, its eleventh action; then I5 comes
-# six slots after F5's end. So no schedule of this kind takes fewer than 24 slots.
+# Stage 0 waits for four slots before I0. Its F5 must come after W2, because there is room for only
+# three micro-batches. W2 is at least the eleventh action of stage 0, so F5 ends after 16 slots at
+# the earliest. I5 starts six slots later, and W5 follows it. So no schedule of this kind takes
+# fewer than 24 slots.
 HALVES = (
     "F0 F1 F2 I0 W0 F3 I1 I2 W1 F4 W2 F5 I3 W3 I4 W4 I5 W5",
     "F0 F1 F2 I0 W0 I1 I2 F3 W1 W2 F4 F5 I3 W3 I4 W4 I5 W5",

@@ -43,12 +43,16 @@ Exercise(
 
 # ---------------------------------------------------------------- 16.bytes
 def _flat(ranks: int, nbytes: int) -> float:
-    """Return what leaves a host in one ring of so many ranks."""
+    """Return the bytes that leave a host for one ring all-reduce over `ranks` ranks."""
     return 2 * (ranks - 1) / ranks * nbytes
 
 
 def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
-    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
+    """Return the bytes that leave a host, for an all-reduce along each axis and for two levels.
+
+    Args:
+        ranks: the number of hosts, over which each chip of a host has a ring.
+    """
     return np.array([chips, 1]) * _flat(ranks, nbytes)
 
 

@@ -21,14 +21,14 @@ from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 
-_temporary = TemporaryDirectory()  # It is deleted when the kernel stops.
+_temporary = TemporaryDirectory()  # This folder is deleted when the kernel stops.
 
 
 def lesson_folder(fresh: bool = False) -> None:
-    """Change to the lesson's folder, with its configuration, gpt.yaml.
+    """Change to the lesson's folder, and copy the lesson's configuration into it as gpt.yaml.
 
-    A learner's checkpoints stay there until `fresh` is asked for. Where nobody learns, the folder
-    is always a fresh one.
+    A learner's checkpoints stay in the folder until a call with `fresh`. If no file keeps a
+    learner's progress, each call makes an empty temporary folder.
     """
     kept = progress.file()
     folder = Path(kept.parent if kept else _temporary.name, "lesson_17")
@@ -53,13 +53,13 @@ MEMORY, TIME = 1 / 2, 3.5  # An answer may take these fractions of what the give
 
 
 def _takes(settings: Settings) -> tuple[int, float]:
-    """Return what settings take: bytes of a chip, microseconds of a step."""
+    """Return what settings take: (bytes on a chip, microseconds of a step)."""
     plan = training_plan(settings)
     return sum(plan.memory.values()), 1e6 * plan.step_time_s
 
 
 def _over(found: Settings, given: Settings) -> str:
-    """Return which rule changed settings break."""
+    """Return the rule that an answer's settings break, or ""."""
     same = replace(found, device_config=given.device_config)
     parts = given.training_config.gradient_accumulation_steps
     if changed(same, gradient_accumulation_steps=parts) != given:
@@ -106,14 +106,14 @@ STEPS = 3
 TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
 OPTIMIZERS: dict[str, Callable] = {
     "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
-    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
+    # A step of AdamW is not proportional to the gradient, so it shows other mistakes than SGD does.
     "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
 }
 
 
 @contextmanager
 def _mesh(settings: Settings) -> Iterator:
-    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
+    """Open a mesh in the AutoContext, where `synchronize_gradients` finds it; yield its layout."""
     context = AutoContext.get_instance()
     if context.is_device_open():
         raise CheckFailed("the check opens a mesh of its own: call trainer.close() first")
@@ -139,22 +139,28 @@ def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
 
 
 def _flat(tensor) -> np.ndarray:
-    """Return the numbers of each shard, in a row for each."""
+    """Return the numbers of a tensor, with one row for each shard."""
     return np.vstack([to_numpy(each).ravel() for each in backend.load().get_device_tensors(tensor)])
 
 
 class _Loops:
-    """Three steps on four replicas, with each optimizer."""
+    """The runs of an answer: three steps on four replicas, with each optimizer."""
 
     def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
-        """Yield each run."""
+        """Yield the run of each optimizer."""
         for name in OPTIMIZERS:
             where = f"with {name}, the weights, as [step, replica, number]:"
             yield Run((name,), _trained(answer, name), where)
 
 
 def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
-    """Return a step, with `times` the gradient, or with a call left out."""
+    """Return a training step, in which mistakes can be made.
+
+    Args:
+        times: a factor for the gradient.
+        clears: whether the step calls `optimizer.zero_grad()`.
+        moves: whether the step calls `optimizer.step()`.
+    """
 
     def step(model, optimizer, x, y):
         if clears:
@@ -169,7 +175,7 @@ def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
 
 
 def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
-    """Return what such a step makes of the weights on one device."""
+    """Return a reference: the weights on one device after each such `_step`."""
     return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
 
 

@@ -1,4 +1,4 @@
-"""Lesson 18, long sequences: steps of a small GPT, its exercises."""
+"""Lesson 18, long sequences: training steps of a small GPT, and the exercises."""
 
 import numpy as np
 
@@ -20,13 +20,18 @@ def laid_out(chips: int, axis: str = "", **more) -> Layout:
     """Return a layout on a new row of chips.
 
     Args:
-        axis: what the row is for: "tp" or "cp"; one chip needs none.
+        axis: the parallelism along the row, "tp" or "cp"; "" for a single chip.
     """
     return Layout(axes=((axis, 1),) if axis else (), **more).on(opened(chips))
 
 
 def gpt(length: int, layout: Layout, attention: str = "stored"):
-    """Return a GPT of two blocks with 8 heads; `attention` says whether it keeps scores."""
+    """Return a GPT of two blocks with 8 heads.
+
+    Args:
+        length: the number of tokens in a sequence.
+        attention: "stored" if the model keeps the attention scores, "flash" if it does not.
+    """
     sizes = {"num_heads": 8, "embedding_dim": 256, "vocab_size": 96, "num_blocks": 2}
     settings = small_gpt(**sizes, max_sequence_length=length, attention=attention)
     model = create_model(settings.transformer_config, layout)
@@ -35,8 +40,9 @@ def gpt(length: int, layout: Layout, attention: str = "stored"):
 
 
 def step(layout: Layout):
-    """Run forward and backward on 512 tokens; return the loss and all gradients in one array, and a
-    profile of the two passes.
+    """Run a forward and a backward pass on 512 tokens.
+
+    Return the loss and all gradients in one array, and a profile of the two passes.
     """
     model, draw = gpt(512, layout), np.random.default_rng(1)
     tokens, targets = map(layout.tokens, draw.integers(0, 96, (2, 1, 1, 1, 512)))
@@ -44,13 +50,13 @@ def step(layout: Layout):
         loss = model.loss(model(tokens), targets)
         loss.backward()
     parameters = model.parameters()
-    average_gradients(parameters)  # Replicas that have other tokens each have a part.
+    average_gradients(parameters)  # This averages over chips that have different tokens.
     gradients = (each.gather_grad().ravel() for each in parameters.values())
     return np.hstack([mean_over_replicas(loss, layout), *gradients]), passes
 
 
 def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
-    """Compare a step with what one chip has; print the collectives of its passes."""
+    """Compare a step with that of one chip, and print the collectives of its two passes."""
     found, passes = step(layout)
     lessons.same(wanted, found, f"{name}: one chip's loss and all its gradients", 1e-3, 1e-5)
     sends = [record for record in passes.records if record.bytes_on_links]
@@ -61,7 +67,7 @@ def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
 
 # ---------------------------------------------------------------- 18.longest
 def _longest(room: float, width: int, blocks: int, n: int, shared: bool) -> int:
-    """Return how many tokens fit, by the table of the lesson."""
+    """Return how many tokens fit in `room` bytes, by the table of the lesson."""
     return int(room / (width * blocks * (10 / (n if shared else 1) + 24 / n)))
 
 
@@ -86,7 +92,7 @@ Exercise(
 
 # ---------------------------------------------------------------- 18.weight
 def _normed_and_terms(_: int, columns: int) -> list:
-    """Return normed tokens and, for each chip, its term of their gradient."""
+    """Return normed tokens, and for each chip its term of the gradient of these tokens."""
     tokens = 64 * columns, 96
     return [(numbers(*tokens), None), (numbers(columns, *tokens), None)]
 
@@ -96,7 +102,10 @@ def _summed(normed: np.ndarray, terms: np.ndarray) -> np.ndarray:
 
 
 def _enough(mesh, normed: np.ndarray, terms: np.ndarray) -> int:
-    """Return the bytes of a reduce-scatter of the terms and an all-reduce of a row of tiles."""
+    """Return the bytes that all links carry in the cheapest solution.
+
+    It is a reduce-scatter of the terms, and an all-reduce of a row of tiles.
+    """
     return (len(terms) - 1) * (normed.nbytes + 2 * 32 * 96 * 4)
 
 

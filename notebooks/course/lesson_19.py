@@ -1,4 +1,4 @@
-"""Lesson 19, ring attention: a picture of causal work, its exercises."""
+"""Lesson 19, ring attention: a picture of the work under a causal mask, and the exercises."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ from ttkit.visualize.charts import Chart, entitle
 
 
 class CausalWork(Chart):
-    """Which chunks of keys the queries of each chip need.
+    """A chart of the chunks of keys that the queries of each chip need.
 
     Args:
-        chips: each has two chunks.
-        order: "plain" or "zig-zag".
+        chips: the number of chips; each chip has two chunks.
+        order: the order of the chunks, "plain" or "zig-zag".
 
     Example:
         >>> CausalWork(2)
@@ -29,7 +29,7 @@ class CausalWork(Chart):
     def __init__(self, chips: int = 8, order: str = "plain"):
         self.chips, chunks = chips, 2 * chips
         self.order = zigzag(chunks, chips) if order == "zig-zag" else np.arange(chunks)
-        # A chunk of queries needs all keys of earlier chunks and half of those of its own.
+        # A chunk of queries needs all keys of earlier chunks, and half of those of its own chunk.
         work = (2 * self.order + 1).reshape(chips, 2).sum(1)
         self.percent = 100 * work / work.sum()
         busiest = f"the busiest computes {self.percent.max():.3g} % of the scores"
@@ -40,11 +40,11 @@ class CausalWork(Chart):
         return f"{self.title}\n  chips 0 to {self.chips - 1} compute {texts}"
 
     def draw(self, ax) -> None:
-        """Draw a row for each chunk of queries and a column for each of keys."""
+        """Draw a row for each chunk of queries, and a column for each chunk of keys."""
         keys, queries = self.order, self.order[:, None]
         ax.imshow((keys < queries) + 0.5 * (keys == queries), cmap="Blues", vmin=0, vmax=1.3)
         chips = range(self.chips)
-        for edge in chips[1:]:  # Between the chunks of two chips.
+        for edge in chips[1:]:  # White lines separate the chunks of different chips.
             ax.axhline(2 * edge - 0.5, color="white")
             ax.axvline(2 * edge - 0.5, color="white")
         middles = [2 * chip + 0.5 for chip in chips]
@@ -56,7 +56,7 @@ class CausalWork(Chart):
 
 # ---------------------------------------------------------------- 19.balanced
 def _uneven(order, length: int, chips: int) -> str:
-    """Return which rule an order of positions breaks."""
+    """Return the rule that an order of positions breaks, or ""."""
     found = np.ravel(order)
     if missing := sorted(set(range(length)).difference(found.tolist())):
         return f"position {missing[0]} is missing; each belongs to one chip"
@@ -88,7 +88,7 @@ Exercise(
 
 
 # ---------------------------------------------------------------- 19.merge
-Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
+Part = tuple[np.ndarray, ...]  # A part of attention is an output, a maximum and a sum.
 UNLIKE = "you added exponentials of scores from which different maxima were subtracted"
 
 
@@ -99,9 +99,13 @@ def _part(scores: np.ndarray, values: np.ndarray) -> Part:
 
 
 def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Part:
-    """Return two parts of scores up to 8 times a height; a mask hides the second of some."""
+    """Return two parts of attention in one tuple. The scores are at most 8 times `height`.
+
+    Args:
+        hidden: the queries for which a mask hides the second part.
+    """
     scores, values = numbers(queries, 24) * np.float32(height), numbers(24, d)
-    # In query 0 the second part has far higher scores, in query 1 the first.
+    # For query 0 the second part has far higher scores, for query 1 the first part.
     scores[0, :9] -= 16 * height
     scores[1, 9:] -= 16 * height
     one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])

@@ -8,13 +8,14 @@ from ttkit.train import Trainer
 
 
 def choices_of(settings, steps: int) -> np.ndarray:
-    """Train on one chip; return how many of 100 tokens choose each expert, [steps, experts], in the
-    second of two blocks.
+    """Train on one chip; return [steps, experts]: how many of 100 tokens choose each expert.
+
+    The model has two blocks, and the choices are those of the second block.
     """
     with tape(keeps={"topk"}) as calls, Trainer(settings) as trainer:
         trainer.fit(steps, show=False)
     seen = []
-    for event in calls.events:  # A router's choice is a top-k.
+    for event in calls.events:  # A router chooses experts by a `topk`.
         if event.name == "topk" and event.returned:
             chosen = next(event.results[1].shards())[:, 0].astype(int)
             seen.append(np.eye(event.operands[0].shape[-1])[chosen].sum(2).mean((0, 1)))

@@ -8,16 +8,17 @@ import numpy as np
 from ttkit.lessons.exercises import Exercise
 from ttkit.plans import Topology, topology
 
-# The busiest pair may carry this part of what it carries with experts in the order of their
-# numbers.
+# The busiest pair may carry at most this fraction of the bytes that the busiest pair carries if the
+# experts are placed in the order of their numbers.
 BUDGET = 0.7
 TOKEN_BYTES = 2 * 4096  # A token has Mixtral's width, in bfloat16.
 
 
 def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:
-    """Return how many tokens of each chip go to each of two experts a chip, [chips, experts].
+    """Return [chips, experts]: how many tokens each chip sends to each expert.
 
-    One chip uses an expert most; two neighbours, far from it, use it together.
+    There are two experts for each chip. Two chips that are next to each other in `chips.chips` use
+    an expert much, and the chip that is farthest from the first of them uses it most.
     """
     draw, ids = np.random.default_rng(seed), chips.chips
     traffic = draw.integers(0, 30, (len(ids), 2 * len(ids)))
@@ -31,11 +32,11 @@ def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:
 
 
 def link_bytes(traffic, chips: Topology, placed) -> dict[tuple[int, int], int]:
-    """Return the bytes that the dispatch sends over each link: {(source, destination): bytes}.
+    """Return the bytes that the dispatch sends over each pair: {(source, destination): bytes}.
 
     Args:
         traffic: tokens of each chip for each expert, [chips, experts].
-        chips: the topology; a token takes its `route`.
+        chips: the topology, whose `route` gives the way of a token.
         placed: the experts of each chip, in the order of `chips.chips`.
     """
     found = Counter[tuple[int, int]]()
@@ -57,7 +58,7 @@ def _in_order(traffic: np.ndarray, chips: Topology) -> int:
 
 
 def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
-    """Return which rule a dealing of experts breaks."""
+    """Return the rule that a placement of experts breaks, or ""."""
     sizes, owners = [len(own) for own in dealt], Counter(int(e) for own in dealt for e in own)
     if len(sizes) != len(chips.chips):
         return f"you gave {len(sizes)} lists of experts for {len(chips.chips)} chips"

@@ -6,7 +6,8 @@ from ttkit.lessons.exercises import Exercise
 Exercise(
     "22.ring",
     asks="the number of tokens",
-    # 2 * 4 steps, each with an eighth of 2 bytes a weight, against 6 operations for each token.
+    # For each weight, the all-reduce has 2 * 4 steps, each with an eighth of 2 bytes, and a token
+    # needs 6 operations. With 1000 tokens both take the same time.
     reference=lambda: 1000,
     mistakes={
         "this is the break-even of a line": lambda: 1750,
@@ -24,7 +25,10 @@ Exercise(
 
 # ---------------------------------------------------------------- 22.split
 def _replicas(chips: int, tokens: int, width: int) -> int:
-    """Return with how many replicas a chip sends least; both terms lack `8 * width / chips`."""
+    """Return the number of replicas with which a chip sends the fewest bytes.
+
+    The sum leaves out terms without n, and the factor `8 * width / chips` of both other terms.
+    """
     splits = [n for n in range(1, chips + 1) if chips % n == 0]
     return min(splits, key=lambda n: 13 * width * n + 4 * tokens * chips / n)
 

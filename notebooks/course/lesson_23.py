@@ -13,7 +13,7 @@ from ttkit.lessons.folder import course
 # ---------------------------------------------------------------- 23.layout
 @functools.cache
 def _planned(headroom: float = 0.1):
-    """Return the plans of the capstone."""
+    """Return the planned layouts of exercise 20.layout."""
     return plan_layouts(
         str(course() / "configs/models/llama70b.yaml"),
         "galaxy_bh",
@@ -27,10 +27,11 @@ def _planned(headroom: float = 0.1):
 
 
 def _gains() -> dict[str, float]:
-    """Return how many times as fast the best layout's step would be without each limit."""
+    """Return for each limit how many times as fast a step would be without this limit."""
     best = _planned().best
     spent, total = best.times, best.times.total
-    # Without computing, the communication that hides behind it shows.
+    # Communication that overlaps with computing would still take its time without computing, so
+    # this time is not gained.
     waits = {
         "computing": spent.compute - spent.hidden,
         "links": spent.communication,
@@ -41,7 +42,7 @@ def _gains() -> dict[str, float]:
 
 
 def _broken(found: tuple[Any, str]) -> str:
-    """Return what is wrong with a layout, or with what binds."""
+    """Return what is wrong with an answer: with its layout, or with the limit that it names."""
     (mine, binding), plans = found, _planned()
     if mine.refused:
         return f"{mine.layout} cannot run: {mine.refused}"
@@ -83,7 +84,11 @@ MOST = 64
 
 
 def _scored(figure: Callable, answer) -> tuple[float, str]:
-    """Return a figure of the planner for a batch and a layout."""
+    """Return the score of an answer, a batch and a layout, and a text that names them.
+
+    Args:
+        figure: a function from the planner's figures of the layout to the score.
+    """
     batch, layout = answer
     if batch not in range(1, MOST + 1):
         raise CheckFailed(f"the batch must be 1 to {MOST} sequences, not {batch!r}")

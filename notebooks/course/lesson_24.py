@@ -6,7 +6,7 @@ from ttkit.lessons.exercises import Exercise
 
 
 def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> dict[str, int]:
-    """Return the remainder that each rule leaves for n chips that share a layer; all must be 0."""
+    """Return {rule: remainder} for n chips that share a layer; all remainders must be 0."""
     return {
         "{chips} is not a multiple of that": chips % n,
         "it does not divide {heads} query heads": heads % n,
@@ -31,8 +31,8 @@ Exercise(
         (512, 16, 8, 1024, 8),
         (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
         (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
-        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two and no halving of 18.
-        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, but do not divide them.
+        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two, and not half of 18.
+        (768, 12, 6, 3072, 8),  # 4 is less than 6 heads, but does not divide 6.
         (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
         (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
     ],

@@ -17,7 +17,7 @@ from ttkit.lessons.exercises import Exercise
 HOSTS = Path(__file__).with_name("hosts")
 BINDINGS = "rank_bindings.yaml"
 ALL = "0,1,2,3"
-# Each host maps to what its ranks must be given: mesh, rank among the mesh's hosts, cards.
+# For each host, these are the mesh, the rank among the mesh's hosts, and the cards of each rank.
 WANTED = {
     "node-1": {("0", "0", "2,3"), ("1", "0", "0,1")},
     "node-2": {("2", "0", ALL)},
@@ -37,7 +37,10 @@ def files_of(folder: str | os.PathLike[str]) -> Path:
 
 
 def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
-    """Copy a configuration; its bindings then name the descriptor beside them."""
+    """Copy a configuration into a folder; return the folder.
+
+    The copied bindings name the descriptor that is in the same folder.
+    """
     copy = Path(shutil.copytree(setup, folder, dirs_exist_ok=True))
     text = (copy / BINDINGS).read_text().replace(f"configs/{setup.name}/", "")
     (copy / BINDINGS).write_text(text)
@@ -45,7 +48,7 @@ def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
 
 
 # ---------------------------------------------------------------- 26.bindings
-# A rank is given its mesh, its rank among the mesh's hosts, its cards.
+# The bindings give a rank its mesh, its rank among the mesh's hosts, and its cards.
 Given = tuple[str, str, str]
 
 
@@ -53,7 +56,8 @@ def _given(text: str) -> list[Given]:
     """Return what each rank is given by the bindings.
 
     Raises:
-        CheckFailed: with the linter's first finding, an error if there is one.
+        CheckFailed: the linter finds something. The message is its first error, or its first
+            finding if none is an error.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = files_of(folder)
@@ -71,7 +75,10 @@ def _given(text: str) -> list[Given]:
 
 
 def _misplaced(ranks: list[Given]) -> str:
-    """Return which rank has what its host has not; ranks fill the slots in their order."""
+    """Return which rank is given something that its host does not have, or "".
+
+    The ranks are placed on the hosts in order.
+    """
     hosts = [host for host, each in WANTED.items() for _ in each]
     left = {host: set(each) for host, each in WANTED.items()}
     for rank, (host, given) in enumerate(zip(hosts, ranks, strict=True)):

@@ -1,6 +1,6 @@
-"""How a learner's function runs on ranks: its messages are recorded, and every wait ends.
+"""Running a learner's function on ranks: its messages are recorded, and every wait ends.
 
-`watch` shows them as a picture; `OnRanks` is for exercises.
+`watch` returns the messages, which a notebook shows as a picture; `OnRanks` is for exercises.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ttkit.lessons.exercises import NotDone, Run
 from ttkit.plans.messages import ANY_SOURCE, Call, Exchange, exchange
 from ttkit.waiting import wait_until
 
-LIMIT_S = 2.5  # One message of an answer may take so long.
-SHOWN = 2  # A picture shows the numbers of a message if it has at most so many.
+LIMIT_S = 2.5  # One message of an answer may take this many seconds.
+SHOWN = 2  # A picture shows the numbers in a message if there are at most this many.
 
 
 # ---------------------------------------------------------------- on a rank
 class Stuck(BaseException):
-    """A message has taken too long; no `except Exception` of an answer hides it."""
+    """A message took too long. `except Exception` in an answer does not catch this exception."""
 
 
 class Watched:
     """A communicator with `Send`, `Recv` and `Sendrecv`; it records messages and ends waits.
 
-    `Send` waits until the other rank receives, as `Ssend` does: MPI may do so with any message, and
-    does with large ones.
+    `Send` waits until the other rank receives, as `Ssend` does. MPI may wait with any message, and
+    does wait with large ones.
 
     Args:
-        comm: of mpi4py.
-        limit_s: how long one message may take.
+        comm: a communicator of mpi4py.
+        limit_s: how many seconds one message may take.
     """
 
     def __init__(self, comm, limit_s: float = LIMIT_S):
@@ -76,7 +76,7 @@ class Watched:
         """Record a call, start its messages, and wait until they are done.
 
         Raises:
-            Stuck: they took longer than the limit.
+            Stuck: the messages took longer than the limit.
         """
         from mpi4py import MPI
 
@@ -104,7 +104,7 @@ class Watched:
 
 
 class OneAllreduce:
-    """A communicator with `Allreduce` alone; it counts the bytes that the rank gives it."""
+    """A communicator that has only `Allreduce`; it counts calls and the bytes that a rank sends."""
 
     log: tuple[Call, ...] = ()
 
@@ -132,11 +132,11 @@ class Outcome(NamedTuple):
     """The outcome of a function on a rank.
 
     Attributes:
-        state: "done", "to do" or "stuck", or "away" where the rank takes no part.
-        result: what it returned, or the message of an exercise that is to do.
-        log: its messages.
-        sent: bytes.
-        calls: of `comm`.
+        state: "done", "to do", "stuck", or "away" if the rank takes no part.
+        result: the value that the function returned, or the message of `NotDone`.
+        log: the recorded calls that the rank made on the communicator.
+        sent: the number of bytes that the rank sent.
+        calls: the number of calls that the rank made on the communicator.
     """
 
     state: str
@@ -154,18 +154,23 @@ def _run(
     values: list | None = None,
     limit_s: float = LIMIT_S,
 ) -> Outcome:
-    """Call the function with a communicator of the first ranks, and this rank's own value."""
+    """Call a function with a communicator of the first `ranks` ranks.
+
+    The other arguments are this rank's element of `values` if they are given, else `arguments`.
+    """
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    # A new communicator keeps messages that one answer leaves behind from reaching the next one.
+    # If an answer leaves a message behind, the next answer cannot receive it, because each answer
+    # has a new communicator.
     own = world.Split(0 if world.rank < ranks else MPI.UNDEFINED)
     if world.rank >= ranks:
         return Outcome("away")
     comm, mine = kind(own, limit_s), arguments
     if values is not None:
-        mine = (deepcopy(values[own.rank]),)  # What arrives is read-only; an answer may write.
-    # The barrier keeps a rank's time limit from running before the others have begun.
+        # Arrays from the notebook are read-only here, but an answer may write into its values.
+        mine = (deepcopy(values[own.rank]),)
+    # All ranks wait here, so that no time limit starts before every rank is ready.
     own.Barrier()
     try:
         result = function(comm, *mine)
@@ -182,10 +187,10 @@ def watch(cluster, function: Callable, *arguments, limit_s: float = 2.0) -> Exch
 
     `comm` has MPI's `Send`, `Recv` and `Sendrecv`. Here `Send` waits until the other rank receives,
     as MPI does with large messages. A message that takes longer than `limit_s` ends the run, and
-    the picture shows who waits for whom.
+    the picture shows which rank waits for which.
 
     Raises:
-        TTKitError: a rank raised (the message names it).
+        TTKitError: the function raised an error on a rank; the message names the rank.
 
     Example::
 
@@ -204,7 +209,7 @@ def watch(cluster, function: Callable, *arguments, limit_s: float = 2.0) -> Exch
 
 
 def _recorded(outcomes: list[Outcome]) -> Exchange:
-    """Return the messages of the ranks, with the text of their lines."""
+    """Return the messages of the ranks, with the text of the lines that sent or received them."""
     return exchange([[call._replace(line=_text(call)) for call in each.log] for each in outcomes])
 
 
@@ -215,7 +220,7 @@ def _text(call: Call) -> str:
     return str(Frame(file, int(number), function))
 
 
-# An order takes a rank, its send and its receive, and returns the rank's calls in a round.
+# Each order is a function from a rank, its send and its receive to the rank's calls in a round.
 ORDERS = {
     "Sendrecv": lambda rank, send, receive: [send._replace(name="Sendrecv", source=receive.source)],
     "Send, then Recv": lambda rank, send, receive: [send, receive],
@@ -231,11 +236,11 @@ ORDERS = {
 
 
 def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = False) -> Exchange:
-    """Return how a number goes round a ring of ranks, until each rank has seen all.
+    """Return the messages with which each rank's number goes round a ring to all ranks.
 
     Args:
-        order: one of `ORDERS`: which call each rank makes first, in each round.
-        buffered: see `exchange`; a message then has 8 bytes, else 1 MiB.
+        order: a key of `ORDERS`: the order of the calls of each rank in a round.
+        buffered: as in `exchange`. A message has 8 bytes if this is true, else 1 MiB.
 
     Example:
         >>> [ring_exchange(4, order).steps for order in ("Sendrecv", "even ranks send first")]
@@ -254,12 +259,12 @@ def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = Fals
 # ---------------------------------------------------------------- exercises
 @dataclass(frozen=True)
 class RankBudget:
-    """What an answer may use on each rank.
+    """The limits for an answer on each rank.
 
     Args:
-        sends: a function from a rank's values and the number of ranks to the most bytes it may
-            send.
-        calls: how many calls of `comm` it makes, at most.
+        sends: a function from a rank's values and the number of ranks to the most bytes that the
+            rank may send.
+        calls: the most calls that a rank may make on the communicator; None for any number.
     """
 
     sends: Callable[[Any, int], int]
@@ -268,18 +273,21 @@ class RankBudget:
 
 @dataclass(frozen=True)
 class OnRanks:
-    """Calls of an answer as `f(comm, values)` on all ranks of a cluster, then on one fewer.
+    """Cases of an exercise: `f(comm, values)` on all ranks of a cluster, then on one rank fewer.
 
     Args:
         given: a function from the number of ranks to the list of their values.
-        comm: the class of what they get.
+        comm: the class of the communicator that the ranks get.
     """
 
     given: Callable[[int], list]
     comm: type = Watched
 
     def runs(self, answer, asks: str, cluster) -> Iterator[RankRun]:
-        """Yield both calls. The reference and the mistakes get the list of all values."""
+        """Yield the run on all ranks and the run on one rank fewer.
+
+        The reference and the mistakes get the list of the values of all ranks.
+        """
         if cluster is None or cluster.n < 3:
             rule = "the check needs at least three ranks: with two, left and right are the same"
             raise CheckFailed(f"{rule}\n  try: ttkit.Cluster(4)")
@@ -303,14 +311,14 @@ class RankRun(Run):
     outcomes: list[Outcome] = field(default_factory=list)
 
     def result_difference(self, expected, rtol: float) -> str:
-        """Compare rank by rank."""
+        """Return in words the first difference, rank by rank, or ""."""
         for rank, (want, have) in enumerate(zip(expected, self.result, strict=True)):
             if words := answer_difference(want, have, rtol):
                 return f", rank {rank}: {words}"
         return ""
 
     def over_budget(self, budget: RankBudget) -> str:
-        """Return which rank is over the budget, in words."""
+        """Return in words which rank exceeds the budget or sent nothing, or ""."""
         for rank, outcome in enumerate(self.outcomes):
             sent, calls, most = outcome.sent, outcome.calls, self._most(budget, rank)
             if budget.calls is not None and calls > budget.calls:
@@ -322,7 +330,7 @@ class RankRun(Run):
         return ""
 
     def budget_used(self, budget: RankBudget) -> str:
-        """Return how many bytes a rank sent."""
+        """Return in words how many bytes a rank sent, and how many it may send."""
         return f"each rank sent {self.outcomes[0].sent} of at most {self._most(budget, 0)} bytes"
 
     def _most(self, budget: RankBudget, rank: int) -> int:
