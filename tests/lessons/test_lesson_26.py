@@ -61,7 +61,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 
 
 def test_the_record_in_the_lesson_is_what_is_said():
-    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("22_*.ipynb")
+    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("26_*.ipynb")
     output = Output(["node-1", "node-2", "node-3"])
     output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
     said = f"ttkit run: {output.why(1)}"
