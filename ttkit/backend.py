@@ -226,7 +226,8 @@ def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
     """
     found = globals()["pcc"](expected, actual)
     if found < pcc:
-        worst = float(np.abs(plain_values(expected) - plain_values(actual)).max())
+        a, b = (plain_values(each).astype(np.float64) for each in (expected, actual))
+        worst = float(np.abs(a - b).max())
         raise AssertionError(
             f"pcc {found:.6f} is below {pcc}; the largest difference is {worst:.4g}"
         )

@@ -321,7 +321,7 @@ def test_options_out_of_range(option, value, rule, mode, capsys):
 def test_pages_and_runs_are_for_training(option, capsys):
     words = ["plan", "--model", LLAMA8B, "--system", "t3000", "--mode", "inference", option, "TP8"]
     assert cli.main(words) == 1
-    assert f"ttkit plan {option}: a page and a run are for training" in capsys.readouterr().err
+    assert f"ttkit plan {option}: this option is for training" in capsys.readouterr().err
 
 
 def test_both_ends_of_a_tied_pipeline_have_the_table_and_send_its_gradient():

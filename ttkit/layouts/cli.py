@@ -38,7 +38,7 @@ OPTIONS = (
         NETWORK,
     ),
     ("--headroom", "PART", "the part of DRAM that stays free (default: 0.1)", 0.1),
-    ("--may-hang", "", "train on mesh shapes, too, on which collectives may hang"),
+    ("--may-hang", "", "also allow mesh shapes on which collectives may hang"),
     ("--overlap", "", "rank steps that overlap communication with compute where they can"),
     (
         "--mode",
@@ -74,7 +74,7 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     if (name or folder) and asked["mode"] == "inference":
         fail(
             f"ttkit plan {'--explain' if name else '--write'}",
-            "a page and a run are for training; --json has the parts of a decode step",
+            "this option is for training; --json has the parts of a decode step",
             "--mode training, or --json",
         )
     chosen = found.find(name) if name else None

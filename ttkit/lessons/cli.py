@@ -24,6 +24,8 @@ def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
     # "8899" in "--port 8899".
     named = words[:1] if words and not words[0].startswith("-") else []
     asked, others = parser.parse_known_args(words[len(named) :])
+    if asked.copy_only and others:
+        parser.error(f"the folder comes first: ttkit lab {others[-1]} --copy-only")
     folder = Path(*named or ["ttkit-lessons"]).expanduser()
     for line in copy_course(folder):
         print(line)

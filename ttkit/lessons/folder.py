@@ -78,8 +78,9 @@ def copy_course(folder: Path) -> list[str]:
                     # The learner has changed the file, and the course has no newer version.
                     continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
-                if not target.exists():
-                    lines.append(f"{name} is yours, so it stays; the newer one is {target.name}")
+                if target.exists():
+                    continue
+                lines.append(f"{name} is yours, so it stays; the newer one is {target.name}")
             if not target.exists() or target.read_bytes() != content:
                 write_whole(target, content, asked)
             copied[str(name)] = new_hash

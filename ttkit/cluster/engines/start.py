@@ -123,22 +123,22 @@ def start_commands(
         # A rank that waits inside MPI gives up its core to a rank that computes.
         "OMPI_MCA_mpi_yield_when_idle": "1",
         **blas_threads(hosts),
-        "TTKIT_SYSTEM": system.name,
     }
     # The shell's values override the settings above, but not the variables below, which name the
-    # cluster's folder and the dialect.
+    # cluster's folder, the dialect and the machine that the notebook uses.
     environment = mpirun_environment(words, settings) | {
         FOLDER: f"{socket.gethostname()}:{folder}",
         "IPYTHONDIR": str(folder / "ipython"),
         "TTKIT_STRICT": "1" if is_strict() else "",
+        "TTKIT_SYSTEM": system.name,
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    engine = [*_words_for_ttnn(), *python_command("engines.engine")]
-    if words:  # mpirun does not send its own environment to other hosts.
-        carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
-        engine = ["env", *carried, *engine]
-    else:  # Engines get an address, since the name of this host may not resolve.
+    # mpirun does not send its own environment to other hosts, and on this host a rank would get the
+    # shell's TTKIT_SYSTEM.
+    carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
+    engine = ["env", *carried, *_words_for_ttnn(), *python_command("engines.engine")]
+    if not words:  # Engines get an address, since the name of this host may not resolve.
         controller.append(f"--IPController.location={address}")
     ranks = mpirun_command(bindings, engine, find_mpirun(), words, bare=True)
     return {"controller": controller, "mpirun": ranks}, environment

@@ -80,7 +80,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
         while not ended.wait(0.1) and len(interrupts) < 2 and time.monotonic() < until:
             if interrupts and until == float("inf"):
                 until = time.monotonic() + INTERRUPTED_S
-                rule = f"the ranks have {INTERRUPTED_S:g} s to end; again to stop them now"
+                rule = f"the ranks have {INTERRUPTED_S:g} s to end; a second signal stops them now"
                 _report(f"{signal.Signals(interrupts[0]).name}: {rule}")
                 with contextlib.suppress(ProcessLookupError, KeyError):  # mpirun may have ended.
                     os.kill(processes.pids["mpirun"], PASSED_ON)

@@ -93,10 +93,10 @@ def address_of(host: str) -> str:
         name = dict(line.split(" ", 1) for line in settings).get("hostname", name)
     try:
         return str(_addresses(name)[0][1][0])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # A name with two dots in a row cannot be encoded.
         fail(
-            f"look for the way to {host}",
-            f"{error.strerror}",
+            f"find the address of {host}",
+            f"{error}",
             "correct its name in the hosts file; ttkit doctor checks it",
         )
 

@@ -172,7 +172,11 @@ class PipelineTrainer(Trainer):
         self.world = ranks.size() if meshes is None else len(meshes)
         self.num_stages = len(multihost.blocks_per_stage) or self.world
         workers = multihost.num_workers
-        if self.world != workers or workers % self.num_stages:
+        if (
+            self.world != workers
+            or workers % self.num_stages
+            or (meshes and workers != self.num_stages)
+        ):
             fail(
                 "PipelineTrainer",
                 f"World size ({self.world}) must equal multihost_config.num_workers ({workers}), "

@@ -106,7 +106,7 @@ def page_of(draw: Callable) -> str:
     """Return the HTML of the pictures that `draw` returns, or of the error that it raises."""
     try:
         pictures = draw()
-    except (RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         return on_page(message_box(str(error)))
     return "".join(picture._repr_html_() for picture in listed(pictures))
 
