@@ -417,7 +417,7 @@ def test_hosts_elsewhere_that_are_not_there():
     cluster = ttkit.Cluster("configs/2loudboxes")
     assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
     cure = "correct its name in the hosts file; ttkit doctor checks it"
-    with pytest.raises(TTKitError, match=rf"the way to metal-wh-01: .*\n  try: {cure}"):
+    with pytest.raises(TTKitError, match=rf"the address of metal-wh-01: .*\n  try: {cure}"):
         cluster.start()
     assert cluster.state == "stopped"
 

@@ -154,7 +154,7 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(trainer.stages[0], "backward", interrupt)
             trainer.step()
-        with pytest.raises(TTKitError, match="out of step"):
+        with pytest.raises(TTKitError, match="stopped before its end"):
             trainer.step()
 
 
@@ -165,8 +165,8 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
         (Run(3), None, "World size (2) must equal multihost_config.num_workers (3)"),
         (Run(schedule="zb_h1"), None, "splits backwards"),
         (Run(chunks=2), None, "schedule: interleaved"),
-        (Run(shares=(4, 3)), None, "and have [4, 3]"),
-        (Run(schedule="interleaved", chunks=5), None, "at least a block"),
+        (Run(shares=(4, 3)), None, "the parts have [4, 3]"),
+        (Run(schedule="interleaved", chunks=5), None, "at least one block"),
         (Run(batch=6), None, "batch_size 6 is not divisible"),
     ],
 )
@@ -235,5 +235,5 @@ def test_blocks_are_divided_evenly():
         assert list(itertools.chain(*split_blocks(MODEL, stages, chunks=chunks))) == list(range(8))
     parts = split_blocks(MODEL, 2, [5, 3], chunks=2)
     assert parts[0::2] == [range(3), range(5, 7)] and parts[1::2] == [range(3, 5), range(7, 8)]
-    with pytest.raises(TTKitError, match="at least a block for each part"):
+    with pytest.raises(TTKitError, match="at least one block in each part"):
         split_blocks(MODEL, 2, [7, 1], chunks=2)
