@@ -1,43 +1,25 @@
 """Lesson 15, pipeline schedules: its exercises."""
 
+from course.lesson_14 import worse
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
-from ttkit.plans import Schedule, interleaved
+from ttkit.plans import Schedule, zb_h1
 from ttkit.visualize.widgets.builder import ScheduleEditor
 
 STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 15.room
 
 
-# ---------------------------------------------------------------- 15.bubble
-def _waits(stages: int, micro_batches: int, chunks: int) -> float:
-    """Return the fraction of the time in which a pipeline waits, from its timetable."""
-    schedule = interleaved(stages, micro_batches, chunks)  # With one chunk it waits as 1F1B does.
-    return float(schedule.timeline().bubble_fraction)
-
-
-def _of_the_work(*case: int) -> float:
-    return _waits(*case) / (1 - _waits(*case))
-
-
+# ---------------------------------------------------------------- 15.halves
 Exercise(
-    "15.bubble",
-    asks="bubble(stages, micro_batches, chunks)",
-    reference=_waits,
-    cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
-    mistakes={
-        "that is idle time over work; give idle time over the whole time": _of_the_work,
-        "give a fraction, not a percentage": lambda *case: 100 * _waits(*case),
-        "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
-            stages, micro_batches, 1
-        ),
-    },
-    praise="the formula gives what the timetables of seven pipelines show",
+    "15.halves",
+    asks="the schedule",
+    reads=lambda rows: Schedule("yours", 2, 3, rows),
+    rules=lambda schedule: worse(schedule, zb_h1),
+    praise="the bubble is that of ZB-H1, and no stage holds more",
     hints=[
-        "A stage works for micro_batches slots. For how many slots does it wait while the "
-        "pipeline fills, and while it empties?",
-        "Chunks cut each slot into pieces: a stage works for chunks x micro_batches short slots. "
-        "How long, in short slots, does it wait now?",
-        "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
+        "Stage 0 waits for I0 of stage 1. How early can stage 1 do it?",
+        "Which stage should do I1 before W0? It holds two then: what must come before its F2?",
+        "Stage 0 does F0 F1, then I0 W0, F2, I1 W1, I2 W2. Stage 1 does W0 only after I1.",
     ],
 )
 
