@@ -1,59 +1,72 @@
 """Lesson 13, fully sharded data parallel: its exercise."""
 
+from functools import partial
+
+import numpy as np
+
+import ttkit
+from course.arrays import numbers
+from course.common import place
+from course.lesson_12 import along, axis_of
+from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
-
-# ---------------------------------------------------------------- 13.smallest
-# A parameter takes these bytes for its weight, its gradient and the state of AdamW.
-BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 
-def _stages(parameters: int, groups: int, parts: int, precision: str, room: float) -> list[int]:
-    """Return the ZeRO stages with which the model fits in `room` bytes on each chip."""
-    fits = []
-    for stage in range(4):
-        cuts = [groups if stage >= at else 1 for at in (3, 2, 1)]
-        each = sum(size / cut for size, cut in zip(BYTES[precision], cuts))
-        if parameters / parts * each <= room:
-            fits.append(stage)
-    return fits
+# ---------------------------------------------------------------- 13.layer
+def _given(rows: int, columns: int) -> list:
+    """Return for each chip 32 samples, and 32 rows of a weight."""
+    width = 32 * (columns if rows == 1 else rows)
+    return [(numbers(rows, columns, 32, size), None) for size in (width, 256)]
 
 
-def _smallest(*case) -> int | None:
-    return min(_stages(*case), default=None)
+def _layer(answer, mesh, *arrays: np.ndarray):
+    """Call an answer with matrices, the axis, and a `rest` that looks for the whole weight."""
+    x, mine = (place(mesh, each.reshape(-1, each.shape[3]), dim=0) for each in arrays)
+
+    def held():
+        return sum(ttkit.memory(mesh).used.values())
+
+    before = held()
+
+    def rest(y):
+        if held() - before > 2 * arrays[1].nbytes:  # `y` is as large as `mine`.
+            raise CheckFailed("while rest runs, the chips still hold the whole weight: free it")
+        return y * 0.5
+
+    return answer(x, mine, axis_of(mesh), rest)
+
+
+def _rows(mesh, x, mine, mean=np.mean, cut=True) -> list:
+    """Return for each chip its rows of the mean gradient, or with cut=False all rows."""
+    axis, n = axis_of(mesh), along(mesh)
+    w = np.concatenate(np.split(mine, n, axis), 2)
+    own = x.swapaxes(2, 3) @ (x @ w) / 2
+    found = np.broadcast_to(mean(own, axis, keepdims=True), own.shape)
+    chips = np.ndindex(*mesh.shape)
+    return [np.split(found[at], n)[at[axis]] if cut else found[at] for at in chips]
 
 
 Exercise(
-    "13.smallest",
-    asks="smallest(parameters, groups, parts, precision, room)",
-    reference=_smallest,
-    cases=[
-        (7_500_000_000, 64, 1, "bfloat16", 32e9),
-        (8_030_261_248, 4, 8, "float32", 10e9),
-        (8_030_261_248, 4, 8, "float32", 11e9),
-        (1_000_000_000, 8, 1, "float32", 16e9),  # Stage 0 needs exactly 16e9 bytes.
-        (70_000_000_000, 4, 8, "bfloat16", 12e9),
-        (1_000_000_000, 1, 8, "bfloat16", 1.5e9),
-    ],
+    "13.layer",
+    asks="fsdp_layer(x, mine, axis, rest)",
+    reference=_rows,
+    cases=OnMeshes([(1, 8), (2, 4)], _given, fabric=True, call=_layer),
     mistakes={
-        "no stage fits, so the answer is None": lambda *case: None if _stages(*case) else 3,
-        "that one fits, but a smaller stage fits, too": lambda *case: max(
-            _stages(*case), default=None
+        "that is the sum of the gradients; expected the mean": partial(_rows, mean=np.sum),
+        "those are the rows of the gradient of each chip's own samples: nothing was added": partial(
+            _rows, mean=lambda own, *_, **__: own
         ),
-        "tensor parallelism also cuts the model into {parts} parts": lambda p, g, t, *more: (
-            _smallest(p, g, 1, *more)
-        ),
-        "ZeRO divides over the {groups} replicas only": lambda p, g, t, *more: _smallest(
-            p, g * t, t, *more
-        ),
-        "a model that needs exactly `room` bytes fits": lambda p, g, t, precision, room: _smallest(
-            p, g, t, precision, room - 1
-        ),
+        "that is the whole gradient; return only the rows of `mine`": partial(_rows, cut=False),
     },
-    praise="the smallest stage in 6 cases",
+    budget=Budget(link_bytes=lambda mesh, x, mine: 2 * (along(mesh) - 1) * mine.nbytes),
+    rtol=1e-4,
+    praise="the rows of the mean gradient, with two sweeps and no whole weight while rest runs",
     hints=[
-        "What does tensor parallelism do to the weights, gradients and moments of a chip?",
-        "bytes_each(stage, n, precision) is for one parameter. Which number of chips is n?",
-        "for stage in range(4): does parameters / parts * bytes_each(stage, groups, precision) "
-        "fit?",
+        "Which weight does x @ w need, and how long does a chip need it?",
+        "The gradient of w is xᵀ dy, where dy is rest(y). Which collective adds it up and leaves "
+        "each chip with its own rows?",
+        "all_gather, matmul, deallocate, rest, matmul with transpose_a=True, reduce_scatter: both "
+        "collectives on dimension 0, along cluster_axis=axis. How does a sum become a mean?",
     ],
 )

@@ -1,16 +1,8 @@
-"""Lesson 12: what a chip holds, and its exercise with right and with wrong answers."""
+"""Lesson 12: its exercise with right and with wrong answers."""
 
-import pytest
 from answers import both
 
 from ttkit import ttnn
-from ttkit.train import AutoContext
-
-
-@pytest.fixture(autouse=True)
-def closed(as_in_a_lesson):
-    yield
-    AutoContext.get_instance().close_device()
 
 
 def parted(w, grad, axis, update, dim=2, mean=True, scatter=None, partition=None, gather=True):

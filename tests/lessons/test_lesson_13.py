@@ -2,35 +2,43 @@
 
 from answers import both
 
-
-def bytes_per_parameter(stage, chips, precision):
-    weight, grad, state = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}[precision]
-    cuts = [chips if stage >= at else 1 for at in (3, 2, 1)]
-    return weight / cuts[0] + grad / cuts[1] + state / cuts[2]
+from ttkit import ttnn
 
 
-def smallest(parameters, groups, parts, precision, room, needs=bytes_per_parameter):
-    for stage in range(4):
-        if parameters / parts * needs(stage, groups, precision) <= room:
-            return stage
+def layer(x, mine, axis, rest, free=True, mean=True, add=ttnn.reduce_scatter):
+    """One layer of FSDP, with a place for each mistake."""
+    w = ttnn.all_gather(mine, 0, cluster_axis=axis)
+    y = ttnn.matmul(x, w)
+    if free:
+        ttnn.deallocate(w)
+    dw = ttnn.matmul(x, rest(y), transpose_a=True)
+    return add(dw, 0, cluster_axis=axis) * (1 / x.device().shape[axis] if mean else 1)
 
 
-def by_a_table(parameters, groups, parts, precision, room):
-    wide, n = precision == "float32", groups
-    table = [16, (8 if wide else 4) + (8 if wide else 12) / n]
-    table += [4 + 12 / n if wide else 2 + 14 / n, 16 / n]
-    return next((i for i, each in enumerate(table) if each * parameters <= room * parts), None)
+def divided_first(x, mine, axis, rest):
+    dy = rest(ttnn.matmul(x, ttnn.all_gather(mine, 0, cluster_axis=axis)))
+    dw = ttnn.matmul(x, dy * (1 / x.device().shape[axis]), transpose_a=True)
+    return ttnn.reduce_scatter(dw, 0, cluster_axis=axis)
+
+
+def reduced(dw, dim, cluster_axis):
+    return ttnn.all_reduce(dw, cluster_axis=cluster_axis)
+
+
+def sliced(dw, dim, cluster_axis):
+    return ttnn.mesh_partition(reduced(dw, dim, cluster_axis), dim, cluster_axis=cluster_axis)
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "13.smallest": (
-            [smallest, by_a_table],
+        "13.layer": (
+            [layer, divided_first],
             {
-                "that one fits, but a smaller stage fits, too": lambda *a: 3,
-                "ZeRO divides over the 4 replicas only": lambda p, g, t, *more: smallest(
-                    p / t, g * t, 1, *more
-                ),
+                "the sum of the gradients; expected the mean": lambda *a: layer(*a, mean=False),
+                "return only the rows of `mine`": lambda *a: layer(*a, add=reduced),
+                "still hold the whole weight: free it": lambda *a: layer(*a, free=False),
+                "bytes on links; the budget is": lambda *a: layer(*a, add=sliced),
+                "nothing was added": lambda *a: layer(*a, mean=False, add=ttnn.mesh_partition),
                 "returned nothing": lambda *a: None,
             },
         )
