@@ -7,19 +7,19 @@ from ttkit.sim.tape import tape
 from ttkit.train import Trainer
 
 
-def choices_of(settings, steps: int) -> np.ndarray:
-    """Train on one chip; return [steps, experts]: how many of 100 tokens choose each expert.
+def choices_of(settings, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Train on one chip; return the losses, and [steps, sequences, experts]: each expert's tokens.
 
-    The model has two blocks, and the choices are those of the second block.
+    The model has two blocks, and the tokens are those that choose experts of the second block.
     """
     with tape(keeps={"topk"}) as calls, Trainer(settings) as trainer:
-        trainer.fit(steps, show=False)
+        losses = [record.loss for record in trainer.fit(steps, show=False)]
     seen = []
     for event in calls.events:  # A router chooses experts by a `topk`.
         if event.name == "topk" and event.returned:
             chosen = next(event.results[1].shards())[:, 0].astype(int)
-            seen.append(np.eye(event.operands[0].shape[-1])[chosen].sum(2).mean((0, 1)))
-    return 100 * np.array(seen[1::2])
+            seen.append(np.eye(event.operands[0].shape[-1])[chosen].sum((1, 2)))
+    return np.array(losses), np.array(seen[1::2])
 
 
 # ---------------------------------------------------------------- 20.positions
