@@ -80,7 +80,7 @@ class Traffic(NamedTuple):
         return plan_of(self.collective, self.topology, self.axis, self.nbytes)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(1024)
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
     as_line = collective in WITH_ALGORITHM and not topology.is_torus
@@ -89,7 +89,7 @@ def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan
     return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
 
 
-@functools.lru_cache(maxsize=65536)
+@functools.cache
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
     """Return the bytes that the busiest chip sends in one collective, and its modelled seconds.
 
@@ -104,7 +104,7 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     return sent * nbytes // (LARGE // 2), time2_s + more * (time2_s - time_s)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.cache
 def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
     """Return {kind: number of calls} of collectives. A kind is a purpose, a name, the strategy of
     the axis, and the bytes of a shard.

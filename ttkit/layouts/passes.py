@@ -197,7 +197,7 @@ class _Earlier:
         return total
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(1024)
 def _run(
     config: TransformerConfig, layout: Layout, ends: Ends, rows: int
 ) -> tuple[Recording, list[tuple[str, int]]]:
@@ -242,7 +242,7 @@ def _run(
 MOST = 1 << 35
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(4096)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Return one micro-batch, with `rows` sequences in each replica, as in a step after the first.
 
@@ -313,7 +313,7 @@ NOTHING = -1, 0, 0
 _known_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int]]]] = {}
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(4096)
 def _works(run: tuple, rows: int) -> np.ndarray:
     """Return the work of each call of a run if it had `rows` rows: the flops of its tiles, the
     bytes that it moves, and the flops of its values if it is a matmul. A call that neither computes

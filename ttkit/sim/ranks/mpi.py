@@ -161,7 +161,7 @@ def me() -> int:
     return world().rank if world.cache_info().currsize else 0
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def members(grid: Grid) -> list[int]:
     """Return the ranks that drive chips of a grid, in the order of their host ranks."""
     return world().ranks(
@@ -203,7 +203,7 @@ class ProcessGroup(NamedTuple):
     chips: Grid  # The grid covers the chips of all these ranks.
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     """Return the process group along mesh axes; None where the blocks are no equal rectangles."""
     owners: Any = grid.owners

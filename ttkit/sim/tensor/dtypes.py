@@ -216,7 +216,7 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.cache
 def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
     """Return the stored shape of a shard, and its bytes."""
     whole = padded(shape, layout)
