@@ -27,6 +27,8 @@ from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
 from ttkit.waiting import wait_for
 
+Array = np.ndarray
+
 # These are the kinds of messages. The MPI tag of a message contains the index of its kind.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 Cuts = Sequence[tuple[int | None, int | None]]
@@ -118,7 +120,7 @@ def on_rank_0(comm, call: Callable[[], Result]) -> Result:
 
 
 # ------------------------------------------------------------ point to point
-def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarray:
+def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> Array:
     """Return the global array of a tensor. One replica of each shard is read, and nothing is sent
     from chip to chip.
 
@@ -133,7 +135,7 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
         sequence = layout.tp_axis if layout.sequence_parallel else None
         cuts = (layout.dp_axis, 0), (layout.cp_axis, 2), (sequence, 2)
 
-    def joined(place: dict[int, int], cuts: Cuts) -> np.ndarray:
+    def joined(place: dict[int, int], cuts: Cuts) -> Array:
         """Return the shards at `place`, joined along the axes in `cuts`. Along any other axis, all
         shards are equal, and the one at index 0 is read.
         """
@@ -157,9 +159,9 @@ class Transport:
     """A transport of messages as arrays. This class is for a process that has all stages."""
 
     def __init__(self) -> None:
-        self._arrived: dict[Message, np.ndarray] = {}
+        self._arrived: dict[Message, Array] = {}
 
-    def put(self, message: Message, array: np.ndarray) -> None:
+    def put(self, message: Message, array: Array) -> None:
         """Start to send an array, without waiting."""
         self._arrived[message] = array
 
@@ -167,7 +169,7 @@ class Transport:
         """Return whether a message has arrived; an `MPITransport` waits until it has."""
         return message in self._arrived
 
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message) -> Array:
         """Return the array of a message that has arrived."""
         return self._arrived.pop(message)
 
@@ -247,7 +249,7 @@ class MPITransport(Transport):
         part = message.micro_batch * self.chunks + message.destination.chunk
         return part * len(KINDS) + KINDS.index(message.what)
 
-    def _place(self, array: np.ndarray) -> Value:
+    def _place(self, array: Array) -> Value:
         """Put an array on the mesh: several rows are sharded over the replicas, a single row goes
         to all chips.
         """
@@ -284,7 +286,7 @@ class MPITransport(Transport):
             return ttnn.experimental.recv_async(like, socket)[0]
         return super().receive(message, layout)
 
-    def put(self, message: Message, array: np.ndarray) -> None:
+    def put(self, message: Message, array: Array) -> None:
         """Start to send an array."""
         if socket := self._sockets.get(route(message)):
             self._post(message, array.shape)
@@ -305,7 +307,7 @@ class MPITransport(Transport):
         wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=factor)
         return True
 
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message) -> Array:
         """Wait for a message and return its array."""
         found = self._get(message)
         if socket := self._sockets.get(route(message)):

@@ -36,8 +36,10 @@ from ttkit.train.parallel.ranks import (
 from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
+Array = np.ndarray
+
 # `data(i)` returns the tokens and targets of micro-batch i.
-Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
+Data = Callable[[int], tuple[Array, Array]]
 
 
 class Stage:
@@ -62,7 +64,7 @@ class Stage:
         return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
     def forward(
-        self, action: Action, given: Value | None, batch: tuple[np.ndarray, np.ndarray], before: int
+        self, action: Action, given: Value | None, batch: tuple[Array, Array], before: int
     ) -> tuple[Value, float]:
         """Return the output of a chunk, and what the chunk adds to the loss.
 
@@ -330,7 +332,7 @@ class PipelineTrainer(Trainer):
             slots[stage].append(Slot(action, start - first, end - first))
         return Timetable(self.schedule, tuple(map(tuple, slots)))
 
-    def collected(self) -> dict[str, np.ndarray]:
+    def collected(self) -> dict[str, Array]:
         """Return the global arrays of a checkpoint; only rank 0 gets those of all stages."""
         found = super().collected()
         # With tied weights the head equals the table of the first stage, so it is not saved again.
