@@ -13,7 +13,7 @@ from ttkit.hardware.chips import ELEMENT_BYTES, Chip
 from ttkit.hardware.roofline import default_fidelity, dram_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
 from ttkit.layouts.places import Machine, Place
-from ttkit.layouts.recording import Sends, is_repeated
+from ttkit.layouts.recording import Send, Sends, is_repeated
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import cost, hop_time_s
 from ttkit.plans.pipelines import schedule_of
@@ -105,11 +105,11 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
 
 
 @cache
-def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
+def _counted(sends: Sends, others: int) -> Counter[Send]:
     """Return {kind: number of calls} of collectives. A kind is a purpose, a name, the strategy of
     the axis, and the bytes of a shard.
     """
-    found: Counter[tuple[str, str, str, int]] = Counter()
+    found: Counter[Send] = Counter()
     for part, collective, axis, nbytes in sends:
         phase = PHASES.get(part, part.split()[-1])
         if axis != "tp":
