@@ -8,12 +8,12 @@ process is left behind.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ttkit.cluster.engines import results, start
@@ -106,7 +106,7 @@ class Cluster:
         atexit.unregister(self.stop)
         if self._client is not None:
             self._client.fail_pending("the cluster was stopped")
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._client.close(linger=0)
         if self._processes:
             self._processes.stop()
@@ -222,7 +222,7 @@ class Cluster:
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to the process of a rank; do nothing if the process is gone."""
-        with contextlib.suppress(ProcessLookupError, KeyError):
+        with suppress(ProcessLookupError, KeyError):
             if host := self.hosts[rank]:
                 words = ["kill", f"-{number:d}", str(self.pids[rank])]
                 remote.call(remote.command(host, words), 10)
@@ -256,10 +256,10 @@ class Cluster:
         while not text:
             self.poll_start(until)
             # The controller may not have written the files yet, or only a part of them.
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
         processes.send(text)  # Ranks on other hosts cannot read the file, so they get its text.
-        with contextlib.suppress(TimeoutError):  # The controller may have ended.
+        with suppress(TimeoutError):  # The controller may have ended.
             self._client = results.Client(
                 str(keys[0]), profile_dir=folder, ipython_dir=folder, timeout=30
             )
