@@ -123,8 +123,8 @@ def by_replica(parameter: Parameter) -> Array:
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
-    cuts = (layout.dp_axis, 0), (layout.tp_axis, parameter.shard_dim)
-    return to_host(grad, layout, cuts)[:, :, : parameter.global_shape[2]]
+    array = to_host(grad, (layout.dp_axis, 0), (layout.tp_axis, parameter.shard_dim))
+    return array[:, :, : parameter.global_shape[2]]
 
 
 def announce_role(rank: int, world: int, num_workers: int) -> str:

@@ -252,7 +252,7 @@ class PipelineTrainer(Trainer):
         for name, here, there in mine:
             own = self.parameters[name]
             cuts = (own.layout.tp_axis, own.shard_dim), (own.layout.zero_axis, own.zero_dim)
-            array = to_host(own.get_grad(), own.layout, cuts)
+            array = to_host(own.get_grad(), *cuts)
             grads[name] = array[:, :, : own.global_shape[2]]
             self.transport.put(Message("weight gradients", 0, here, there), grads[name])
         for name, here, there in mine:
