@@ -23,7 +23,7 @@ from ttkit.train.config.settings import Settings, TransformerConfig, split_block
 from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import HEAD, TABLE, Parameter
-from ttkit.train.parallel.data_parallel import average_gradients, average_over_ranks
+from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import (
     MPITransport,
@@ -226,16 +226,14 @@ class PipelineTrainer(Trainer):
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
-        """Compute the mean gradients over all micro-batches and replicas; return the mean loss."""
+        """Compute the mean gradients of this rank's stages; return their part of the loss."""
         micro_batches, self.times = self.schedule.micro_batches, []
         batch, step = self.batches.batch, self.steps
         total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
-        average_gradients(self.parameters, None, self.settings.layout.bucket_mb)
+        average_gradients(self.parameters, self.settings.layout.bucket_mb)
         if self.model_config.is_tied:
             self._add_table_gradients()
-        if self.replicas:
-            average_over_ranks(self.parameters, self.replicas)
-        return self.across_ranks(total / micro_batches)
+        return total / micro_batches
 
     def _add_table_gradients(self) -> None:
         """Add up the two gradients of the table of tied embeddings (Shoeybi 2019).
