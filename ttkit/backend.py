@@ -18,6 +18,8 @@ import numpy as np
 
 from ttkit.errors import fail, is_strict
 
+Array = np.ndarray
+
 
 class Backend(NamedTuple):
     """The backend and the reason for it."""
@@ -126,7 +128,7 @@ def about() -> None:
 
 
 def from_numpy(
-    array: np.ndarray, *, dtype=None, layout=None, device=None, mesh_mapper=None, memory_config=None
+    array: Array, *, dtype=None, layout=None, device=None, mesh_mapper=None, memory_config=None
 ):
     """Return a ttnn tensor with a copy of an array's values; the simulator does not need torch.
 
@@ -153,7 +155,7 @@ def from_numpy(
     )
 
 
-def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device) -> np.ndarray:
+def constant(shape: Sequence[int], make: Callable[[], Array], device) -> Array:
     """Return `make()`, a float32 array of this shape that the caller puts on a mesh.
 
     The planner uses a mesh without values. For such a mesh this computes nothing and returns an
@@ -166,7 +168,7 @@ def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device) -> np
     return absent(shape, np.float32)
 
 
-def to_numpy(tensor, *, mesh_composer=None) -> np.ndarray:
+def to_numpy(tensor, *, mesh_composer=None) -> Array:
     """Return a copy of a tensor's values; bfloat16 and block floats become float32.
 
     Args:
@@ -182,7 +184,7 @@ def to_numpy(tensor, *, mesh_composer=None) -> np.ndarray:
     return values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
 
 
-def plain_values(values) -> np.ndarray:
+def plain_values(values) -> Array:
     """Return the NumPy array of an array, a torch tensor or a ttnn tensor of one shard."""
     if hasattr(values, "detach"):
         return np.asarray(values.detach().float().cpu().numpy())

@@ -1,6 +1,4 @@
-"""Hierarchical training: the numbers of one device; a rank that dies is named, nobody hangs, and
-the run goes on from its checkpoint.
-"""
+"""Hierarchical training: one device's numbers; a rank that dies is named, and the run goes on."""
 
 import pathlib
 import random
@@ -15,13 +13,13 @@ from train.pipelines import LLAMA, MODEL, SAME, Run, differences, saved, write_c
 from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import MultihostConfig
+from ttkit.train.config.settings import LayoutConfig, MultihostConfig
 from ttkit.train.run.hierarchy import announce_role, role_name
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
 SMALL = replace(MODEL, num_blocks=2)
-TIED = replace(SMALL, weight_tying="enabled")
+TIED, LONG = replace(SMALL, weight_tying="enabled"), replace(SMALL, max_sequence_length=64)
 WITHIN_S = 120
 GUIDE = """
 training_config:
@@ -42,12 +40,13 @@ device_config:
 
 def write(folder, run, workers, **changes):
     """A configuration file of a run; a hierarchical one has no stages."""
-    settings = replace(run.settings(), multihost_config=MultihostConfig(True, workers, run.sockets))
+    hosts, layout = MultihostConfig(True, workers, run.sockets), LayoutConfig(0, run.tp > 1)
+    settings = replace(run.settings(), multihost_config=hosts, layout=layout)
     return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
 CASES = [
-    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=3, sockets="fabric")),
+    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=LONG, steps=3, sockets="fabric")),
     (2, 1, Run(micro_batches=1, batch=8, model=TIED, optimizer="AdamW", clip=0.5, steps=3)),
 ]
 CASES += [

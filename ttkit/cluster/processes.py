@@ -17,7 +17,6 @@ the daemon loses its connection to mpirun: at once if mpirun ends or is killed, 
 the network between them is gone (ACROSS_HOSTS in `launch.command`).
 """
 
-import contextlib
 import ctypes
 import json
 import os
@@ -30,6 +29,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,7 +134,7 @@ class Supervised:
 
         A text goes on to the standard input of mpirun, where no other user can read it."""
         pipe: Any = self._process and self._process.stdin
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             pipe.write(json.dumps(value).encode() + b"\n")
             pipe.flush()
 
@@ -161,7 +161,7 @@ class Supervised:
         if self._process is not None:
             # Closing the pipe is not enough if a forked child of this process has it open, too.
             self.send(None)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._process.stdin.close()  # type: ignore[union-attr]
             self._process.wait()
         _remove(self.folders)  # The supervisor has removed them, unless it was killed.
@@ -220,7 +220,7 @@ class Supervisor:
                 if text is None:
                     return
                 pipe: Any = self.commands["mpirun"].stdin
-                with contextlib.suppress(OSError), pipe:
+                with suppress(OSError), pipe:
                     pipe.write(text.encode() + b"\n")
             for name, command in self.commands.items():
                 if (code := command.poll()) is not None:
@@ -247,7 +247,7 @@ class Supervisor:
         import psutil  # This import comes late, so that mpirun starts sooner.
 
         for file in self.folder.glob(pid_file("*")):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 if psutil.Process(int(file.read_text())).status() != psutil.STATUS_ZOMBIE:
                     continue
             return int(file.stem.removeprefix("rank"))
@@ -261,19 +261,19 @@ class Supervisor:
             command.terminate()
         until = time.monotonic() + GRACE_S
         for command in self.commands.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 command.wait(max(0.0, until - time.monotonic()))
         this = psutil.Process()
         while left := this.children(recursive=True):
             for process in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
+                with suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, timeout=1.0)
 
 
 def _write(**event) -> None:
     """Write one line to the owner, which may be gone."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.write(1, (json.dumps(event) + "\n").encode())
 
 

@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.descriptors.reading import FILE_KIND, ONLY_TEXTPROTO, fail_with_findings, load_text
@@ -16,7 +16,7 @@ VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
 
 
-@lru_cache(maxsize=64)
+@cache
 def placed(machine: System, mesh: MeshInstance) -> System:
     """Return the machine as it looks to a process that opens it through a descriptor's mesh.
 
@@ -174,7 +174,7 @@ def read_in_use(path: str) -> MeshGraphDescriptor:
 
 
 # Each opening of a mesh needs the descriptor, so the cache keeps what was parsed before.
-_loaded = lru_cache(maxsize=64)(load_text)
+_loaded = cache(load_text)
 
 
 def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:

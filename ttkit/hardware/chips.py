@@ -7,7 +7,6 @@ published for the p300.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,8 +66,7 @@ ENGINE = Fact(*MACHINES["engine"])
 CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """One ethernet link between two chips; its figures are for one direction.
 
     `rates` and `latencies` hold measured figures. The first entry of each is for a message along a
@@ -79,8 +77,7 @@ class Link:
     source: str
 
 
-@dataclass(frozen=True)
-class Chip:
+class Chip(NamedTuple):
     """One accelerator chip as it is on its card: name, memory, matrix engine, links.
 
     Example:

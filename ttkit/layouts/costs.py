@@ -1,10 +1,10 @@
 """The cost of a layout for a chip in a training step: the bytes sent, by collective and kind of
 link, the peak memory, by kind, and the modelled time."""
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ttkit.hardware.chips import ELEMENT_BYTES, Chip
 from ttkit.hardware.roofline import default_fidelity, dram_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
 from ttkit.layouts.places import Machine, Place
-from ttkit.layouts.recording import Sends, is_repeated
+from ttkit.layouts.recording import Send, Sends, is_repeated
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import cost, hop_time_s
 from ttkit.plans.pipelines import schedule_of
@@ -36,7 +36,7 @@ LARGE = 1 << 23
 WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
-@functools.cache
+@cache
 def parameters_of(config: TransformerConfig) -> int:
     """Return the number of a model's parameters."""
     parameters = create_model(config, Layout()).parameters().values()
@@ -80,7 +80,7 @@ class Traffic(NamedTuple):
         return plan_of(self.collective, self.topology, self.axis, self.nbytes)
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(1024)
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
     as_line = collective in WITH_ALGORITHM and not topology.is_torus
@@ -89,7 +89,7 @@ def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan
     return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
 
 
-@functools.lru_cache(maxsize=65536)
+@cache
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
     """Return the bytes that the busiest chip sends in one collective, and its modelled seconds.
 
@@ -104,12 +104,12 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     return sent * nbytes // (LARGE // 2), time2_s + more * (time2_s - time_s)
 
 
-@functools.lru_cache(maxsize=4096)
-def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
+@cache
+def _counted(sends: Sends, others: int) -> Counter[Send]:
     """Return {kind: number of calls} of collectives. A kind is a purpose, a name, the strategy of
     the axis, and the bytes of a shard.
     """
-    found: Counter[tuple[str, str, str, int]] = Counter()
+    found: Counter[Send] = Counter()
     for part, collective, axis, nbytes in sends:
         phase = PHASES.get(part, part.split()[-1])
         if axis != "tp":
@@ -201,7 +201,7 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-@functools.cache
+@cache
 def moments(
     schedule: str, stages: int, micro_batches: int, chunks: int = 1
 ) -> tuple[tuple[Moment, ...], ...]:
@@ -302,7 +302,7 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
 def memory_of(stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
     after, chunks = update(stage), stage.chunks
-    passing = functools.cache(lambda chunk, done: _passing(chunks[chunk], done))
+    passing = cache(lambda chunk, done: _passing(chunks[chunk], done))
     found = []
     for chunk, kept, done in stage.moments:
         each = list(map(passing, range(len(chunks)), done))
@@ -357,7 +357,7 @@ def flops(stage: Stage) -> int:
     return int(calls.multiplied @ (1 + stage.others * calls.repeated)) * stage.layout.micro_batches
 
 
-@functools.cache
+@cache
 def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Return the fraction of a step in which stages wait; backward takes twice as long as forward.
 

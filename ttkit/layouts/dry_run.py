@@ -3,11 +3,11 @@ stage, and what follows the last backward."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from ttkit.layouts.passes import Pass, give_grads, model_of, part_of, pass_of
@@ -67,7 +67,7 @@ class Update(NamedTuple):
         return sum(weights), sum(gradients), sum(optimizer) * most // size
 
 
-@functools.lru_cache(maxsize=1024)
+@cache
 def largest_share(sizes: tuple[int, ...], hosts: int) -> tuple[int, int]:
     """Return the sum of the sizes that the busiest rank updates, and the sum of all sizes."""
     held = Counter[int]()
@@ -76,7 +76,7 @@ def largest_share(sizes: tuple[int, ...], hosts: int) -> tuple[int, int]:
     return max(held.values()), sum(sizes)
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(1024)
 def _steps(
     config: TransformerConfig,
     layout: Layout,
@@ -102,7 +102,7 @@ def _steps(
             update.parameters = group
             update.step()
 
-        average = functools.partial(average_gradients, bucket_mb=bucket_mb)
+        average = partial(average_gradients, bucket_mb=bucket_mb)
         steps: list[tuple[str, Callable, list]] = [
             ("gradients", average, [("block", parameters)] if bucket_mb else groups[::-1]),
             # Every norm is above 0, so the gradients are always clipped.
@@ -131,7 +131,7 @@ def _steps(
         ]
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(1024)
 def update_of(
     config: TransformerConfig, layout: Layout, ends: Ends, clips: bool, *how: Any
 ) -> Update:
@@ -234,7 +234,7 @@ def one_pass(stage: Stage) -> Pass:
     return pass_of(config, _for_pass(layout), stage.ends, job.rows(layout))
 
 
-@functools.lru_cache(maxsize=4096)
+@cache
 def _for_pass(layout: Layout) -> Layout:
     """Return a layout with fixed values for settings that do not change a pass."""
     zero = layout.zero
@@ -258,7 +258,7 @@ def update(stage: Stage) -> Update:
     return found._replace(others=stage.blocks - blocks, hosts=hosts)
 
 
-@functools.lru_cache(maxsize=4096)
+@cache
 def _for_update(layout: Layout) -> Layout:
     """Return a layout with fixed values for settings that do not change an update."""
     return replace(
@@ -272,7 +272,7 @@ def _for_update(layout: Layout) -> Layout:
     )
 
 
-@functools.lru_cache
+@cache
 def _plain(
     config: TransformerConfig, blocks: int, sequence: int, is_tied: bool
 ) -> TransformerConfig:

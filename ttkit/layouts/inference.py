@@ -7,9 +7,9 @@ operations. A prefill also reads the weights once, and computes matmuls for a wh
 parts run one after the other, but in a decode step matmuls overlap with the reads of weights.
 `docs/published.md` compares these figures with published ones."""
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ttkit.hardware import System
@@ -83,12 +83,12 @@ class InferencePlan:
     prompt: int = 128
     weights: str = "mixed"
 
-    @functools.cached_property
+    @cached_property
     def topology(self) -> Topology:
         """The mesh of dp x tp chips."""
         return topology(self.system, (self.layout.dp, self.layout.tp))
 
-    @functools.cached_property
+    @cached_property
     def model(self) -> Transformer:
         """The model without values."""
         return create_model(self.config, self.layout)
@@ -107,7 +107,7 @@ class InferencePlan:
             elements = tiled(parameter.local_shape)
             yield name, elements, int(elements * BYTES[types[word]])
 
-    @functools.cached_property
+    @cached_property
     def memory(self) -> dict[str, int]:
         """Bytes of weights, KV cache and buffers on each chip. The buffers are an estimate: what a
         block keeps at once in a prefill, and the logits."""
@@ -155,7 +155,7 @@ class InferencePlan:
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
         }
 
-    @functools.cached_property
+    @cached_property
     def decode_s(self) -> dict[str, float]:
         """Modelled seconds of a decode step. Matmuls overlap with the reads of their weights, so
         only the longer of the two counts."""
@@ -163,7 +163,7 @@ class InferencePlan:
         times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
         return times | {"KV cache from DRAM": dram_s(self.system.chip, self.memory["KV cache"])}
 
-    @functools.cached_property
+    @cached_property
     def prefill_s(self) -> dict[str, float]:
         """Modelled seconds of the prefill of one sequence. A matmul keeps at most as many rows of
         the grid of cores busy as its input has rows of tiles."""

@@ -36,6 +36,8 @@ from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import HEAD, Parameter
 from ttkit.train.parallel.distributed import mean_over_replicas
 
+Array = np.ndarray
+
 
 def part_of(parameter: str) -> str:
     """Return the part of a step that uses a parameter first."""
@@ -149,17 +151,17 @@ class Pass(NamedTuple):
         multiplied: for the same calls, the flops of the values of a matmul, or 0 for other calls.
     """
 
-    in_use: np.ndarray
-    kept: np.ndarray
-    back: np.ndarray
+    in_use: Array
+    kept: Array
+    back: Array
     at: dict[str, list[int]]
     constants: int
     sends: Sends
-    repeated: np.ndarray
-    forward: np.ndarray
-    flops: np.ndarray
-    moved: np.ndarray
-    multiplied: np.ndarray
+    repeated: Array
+    forward: Array
+    flops: Array
+    moved: Array
+    multiplied: Array
 
 
 def give_grads(parameters: Mapping[str, Parameter], run: DryRun, later: str = "") -> None:
@@ -197,7 +199,7 @@ class _Earlier:
         return total
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(1024)
 def _run(
     config: TransformerConfig, layout: Layout, ends: Ends, rows: int
 ) -> tuple[Recording, list[tuple[str, int]]]:
@@ -242,7 +244,7 @@ def _run(
 MOST = 1 << 35
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(4096)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Return one micro-batch, with `rows` sequences in each replica, as in a step after the first.
 
@@ -313,8 +315,8 @@ NOTHING = -1, 0, 0
 _known_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int]]]] = {}
 
 
-@functools.lru_cache(maxsize=4096)
-def _works(run: tuple, rows: int) -> np.ndarray:
+@functools.lru_cache(4096)
+def _works(run: tuple, rows: int) -> Array:
     """Return the work of each call of a run if it had `rows` rows: the flops of its tiles, the
     bytes that it moves, and the flops of its values if it is a matmul. A call that neither computes
     nor moves anything has `NOTHING`.

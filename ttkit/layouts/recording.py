@@ -23,9 +23,10 @@ from ttkit.train.config.layout import Layout
 INPUT, OUTPUT, LATER = "block input", "head input", " later"
 # The two values say whether a stage has the embedding, and whether it has the head.
 Ends = tuple[bool, bool]
-# Each entry is one collective: the part of the step that calls it, its name, the strategy ("dp",
-# "cp" or "tp") of its mesh axis, and the bytes of a shard.
-Sends = tuple[tuple[str, str, str, int], ...]
+# A `Send` is one collective: the part of the step that calls it, its name, the strategy ("dp", "cp"
+# or "tp") of its mesh axis, and the bytes of a shard.
+Send = tuple[str, str, str, int]
+Sends = tuple[Send, ...]
 
 
 def is_repeated(part: str) -> bool:

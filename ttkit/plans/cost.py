@@ -12,7 +12,7 @@ all use this time.
 
 import bisect
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ from ttkit.words import counted, grouped
 PACKET, SMALLEST = 4096, 16
 
 
-@dataclass(frozen=True, repr=False)
-class Cost:
+class Cost(NamedTuple):
     """The modelled time of a plan, `time_s` in all and `step_times_s` of each step; it prints as a
     table that names its inputs.
 

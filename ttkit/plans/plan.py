@@ -6,12 +6,12 @@ this one object: a plan is run on arrays, checked, counted, timed, drawn and gra
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -130,12 +130,12 @@ class Plan:
         return COLLECTIVES[self.collective].adds
 
     # ------------------------------------------------------------ chunks
-    @functools.cached_property
+    @cached_property
     def groups(self) -> list[Line]:
         """The groups of chips that work together, each group in its order."""
         return self.topology.groups(self.axis)
 
-    @functools.cached_property
+    @cached_property
     def group_of(self) -> dict[int, tuple[Line, int]]:
         """The group of each chip, and its number there: {chip: (group, number)}."""
         return {chip: (group, i) for group in self.groups for i, chip in enumerate(group)}
@@ -145,7 +145,7 @@ class Plan:
         """The number of chips in a group."""
         return len(self.groups[0])
 
-    @functools.cached_property
+    @cached_property
     def sizes(self) -> list[int]:
         """The bytes of every chunk, by number."""
         if not self.adds:
@@ -292,7 +292,7 @@ class Plan:
         """Every transfer with the number of its step, counted from 1."""
         return ((number, t) for number, step in enumerate(self.steps, 1) for t in step)
 
-    @functools.cached_property
+    @cached_property
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
         """The bytes that each chip sends to each neighbour: {(source, destination): bytes}.
 
@@ -321,7 +321,7 @@ class Plan:
         """Bytes over all cables, counted once for each hop."""
         return sum(self.bytes_per_link.values())
 
-    @functools.cached_property
+    @cached_property
     def peak_extra_bytes(self) -> int:
         """The most bytes that any chip holds beyond its first ones, with chunks to be added."""
         first, *later = self.states()

@@ -7,11 +7,11 @@ graded and executed."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -184,7 +184,7 @@ class Schedule:
         """
         return self._tasks[stage]
 
-    @functools.cached_property
+    @cached_property
     def _tasks(self) -> tuple[tuple[Task, ...], ...]:
         return tuple(
             tuple(self._task(stage, action) for action in row)
@@ -218,7 +218,7 @@ class Schedule:
         """
         return self._valid
 
-    @functools.cached_property
+    @cached_property
     def _valid(self) -> Schedule:
         """This schedule, after its check. A schedule never changes, so it is checked only once."""
         check_actions(self)
@@ -285,12 +285,12 @@ class Timetable:
     schedule: Schedule
     slots: tuple[tuple[Slot, ...], ...]
 
-    @functools.cached_property
+    @cached_property
     def time_s(self) -> float:
         """The time at which the last action ends."""
         return max((slot.end_s for row in self.slots for slot in row), default=0)
 
-    @functools.cached_property
+    @cached_property
     def bubbles(self) -> tuple[float, ...]:
         """For each stage the fraction of the time in which it does nothing: 0 to 1."""
         time = self.time_s

@@ -153,7 +153,7 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
     return _known(system, tuple(chips), shape)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def _known(system: System, chips: Line, shape: RowColumn) -> Topology:
     there = set(chips)
     cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)

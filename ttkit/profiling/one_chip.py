@@ -15,9 +15,11 @@ from ttkit.sim.tape import Event, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
 from ttkit.sim.tensor.dtypes import widened
 
+Array = np.ndarray
+
 # Each call has its event and its results. Each result has its array, and how many of the first axes
 # of the array run over chips.
-Calls = list[tuple[Event, list[tuple[np.ndarray, int]]]]
+Calls = list[tuple[Event, list[tuple[Array, int]]]]
 # This stands for the result of a call that the program makes on a mesh only.
 NO_RESULT = np.empty(0)
 
@@ -55,8 +57,8 @@ def run(program: Callable, shape: Sequence[int], fabric: FabricConfig) -> Calls:
 
 
 def gathered(
-    array: np.ndarray, axes: int, adds: bool = True, how: str = ""
-) -> Iterator[tuple[np.ndarray, str]]:
+    array: Array, axes: int, adds: bool = True, how: str = ""
+) -> Iterator[tuple[Array, str]]:
     """Yield each array that the shards may stand for, with the placement that this assumes.
 
     A placement has for each mesh axis R (replicated), S1 (sharded along dim 1) or P (parts of a
@@ -81,7 +83,7 @@ def gathered(
         yield from gathered(joined, axes - 1, adds, f" {way}{how}")
 
 
-def relative_error(wanted: np.ndarray, found: np.ndarray) -> float:
+def relative_error(wanted: Array, found: Array) -> float:
     """Return the largest difference divided by the largest expected value."""
     finite = np.isfinite(wanted)  # An attention mask has infinities, which are not compared.
     wanted, found = wanted[finite], found[finite]

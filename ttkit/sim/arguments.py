@@ -51,8 +51,6 @@ class describe:
     """A call in one line, which shows tensors by shape, dtype and mesh. The line is made only when
     a message needs it."""
 
-    __slots__ = ("args", "kwargs", "name")
-
     def __init__(self, name: str, args: tuple = (), kwargs: dict[str, Any] | None = None):
         self.name, self.args, self.kwargs = name, args, kwargs or {}
 

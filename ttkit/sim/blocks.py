@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 
@@ -87,7 +87,7 @@ _depth, _saved = 0, 0
 _inside = threading.local()
 
 
-@lru_cache(maxsize=1)
+@cache
 def _switch():
     """Return the object that gets and sets the number of threads of NumPy's BLAS, or None.
 
@@ -99,7 +99,7 @@ def _switch():
     return next((blas for blas in found if "numpy" in str(blas.filepath)), None)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(1)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "ttkit-chip")
 

@@ -5,11 +5,11 @@
 does not have are bound to their Python parameters in the same way.
 """
 
-import functools
 import inspect
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
@@ -65,7 +65,7 @@ CHANGE_VALUES = frozenset(
 )
 
 
-@functools.cache
+@cache
 def classes_of(kind: str) -> Classes:
     """Return the classes of a type that is written as text; `object` stands for any class.
 
@@ -76,7 +76,7 @@ def classes_of(kind: str) -> Classes:
     return sum((CLASSES.get(member, (object,)) for member in kind.split(" | ")), ())
 
 
-@functools.cache
+@cache
 def known() -> dict[str, list[list]]:
     """Return the overloads in `signatures.json`, by ttnn's name of the function."""
     path = pathlib.Path(__file__).with_name("signatures.json")
@@ -106,7 +106,7 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may follow one with a default. Python would refuse
         # this order.
-        unchecked = functools.partial(inspect.Signature, __validate_parameters__=False)
+        unchecked = partial(inspect.Signature, __validate_parameters__=False)
         found.append(unchecked(made))
     return found
 
@@ -172,17 +172,17 @@ class Signature:
     def __init__(self, function: Callable, name: str, *more: tuple):
         self.__wrapped__, self.name, self.more = function, name, more
 
-    @functools.cached_property
+    @cached_property
     def own(self) -> Mapping[str, inspect.Parameter]:
         """The function's Python parameters."""
         return inspect.signature(self.__wrapped__).parameters
 
-    @functools.cached_property
+    @cached_property
     def usual(self) -> dict[str, Any]:
         """The defaults of the function's parameters."""
         return {name: parameter.default for name, parameter in self.own.items()}
 
-    @functools.cached_property
+    @cached_property
     def overloads(self) -> list[inspect.Signature]:
         """ttnn's overloads, or the function's own signature if ttnn has no function of its name."""
         return recorded(self.name, *self.more) or [inspect.signature(self.__wrapped__)]
@@ -192,7 +192,7 @@ class Signature:
         """The overload with the most parameters, which `help` shows."""
         return max(self.overloads, key=lambda overload: len(overload.parameters))
 
-    @functools.cached_property
+    @cached_property
     def known(self) -> set[str]:
         """The names of the parameters of all overloads."""
         return {name for overload in self.overloads for name in overload.parameters}
@@ -210,7 +210,7 @@ class Signature:
                 found[name] = mine
         return found
 
-    @functools.cache  # noqa: B019 - A signature lasts as long as its operation.
+    @cache  # noqa: B019 - A signature lasts as long as its operation.
     def bound(self, count: int, names: tuple[str, ...]) -> list[list[Argument]]:
         """Return the arguments of a call for each overload that takes them.
 

@@ -8,12 +8,12 @@ process is left behind.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ttkit.cluster.engines import results, start
@@ -56,6 +56,11 @@ class Cluster:
         [(0, 2), (10, 2)]
     """
 
+    pids: dict[int, int]  # A process id is valid on the host of its rank.
+    last_answers: results.Answers  # These belong to the last `run` or %%px.
+    _processes: Supervised | None = None
+    _client: Any = None
+
     def __init__(self, config: str | os.PathLike[str] | int, *, start_timeout_s: float = START_S):
         self.config, self.start_timeout_s = config, start_timeout_s
         self.name = f"Cluster({config!r})"
@@ -68,13 +73,8 @@ class Cluster:
         self._words = files.mpi_words() if any(self.hosts) else []
         # `run` and %%px wait at most this many seconds; None means that there is no limit.
         self.timeout_s: float | None = None
-        self.last_error = [""] * self.n  # A rank that raised nothing has "".
-        self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.
-        self.last_answers: results.Answers = {}  # These belong to the last `run` or %%px.
-        self._processes: Supervised | None = None
-        self._client: Any = None
         self._show: Callable[[str], None] = print
-        self._renew = False  # If it is set, the next call starts new engines.
+        self.stop()
 
     # ---- start and stop
 
@@ -102,16 +102,16 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop the engines and every process that was started with them, and wait for their end."""
-        self._renew = False
+        self._renew = False  # If it is set, the next call starts new engines.
         atexit.unregister(self.stop)
         if self._client is not None:
             self._client.fail_pending("the cluster was stopped")
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._client.close(linger=0)
         if self._processes:
             self._processes.stop()
         self._client, self._processes, self.pids, self.last_answers = None, None, {}, {}
-        self.last_error = [""] * self.n
+        self.last_error = [""] * self.n  # A rank that raised nothing has "".
 
     def restart(self) -> Cluster:
         """Stop what is left and start new processes, without the variables of the old ones."""
@@ -222,7 +222,7 @@ class Cluster:
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to the process of a rank; do nothing if the process is gone."""
-        with contextlib.suppress(ProcessLookupError, KeyError):
+        with suppress(ProcessLookupError, KeyError):
             if host := self.hosts[rank]:
                 words = ["kill", f"-{number:d}", str(self.pids[rank])]
                 remote.call(remote.command(host, words), 10)
@@ -256,10 +256,10 @@ class Cluster:
         while not text:
             self.poll_start(until)
             # The controller may not have written the files yet, or only a part of them.
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
         processes.send(text)  # Ranks on other hosts cannot read the file, so they get its text.
-        with contextlib.suppress(TimeoutError):  # The controller may have ended.
+        with suppress(TimeoutError):  # The controller may have ended.
             self._client = results.Client(
                 str(keys[0]), profile_dir=folder, ipython_dir=folder, timeout=30
             )

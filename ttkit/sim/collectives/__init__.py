@@ -5,7 +5,7 @@ the same.
 """
 
 import math
-from functools import lru_cache, partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     return looked_up(np.moveaxis(view, at, lead), lead, places(tensor.grid, tuple(axes)))
 
 
-@lru_cache(maxsize=1024)
+@cache
 def places(grid: Grid, axes: Chips) -> Array:
     """Return an array over the chips of a grid with the place of each chip along mesh axes.
 

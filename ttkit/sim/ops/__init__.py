@@ -23,6 +23,7 @@ from ttkit.sim.tensor.grid import merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
 
+Array = np.ndarray
 F = TypeVar("F", bound=Callable)
 Shapes = Callable[[Any], tuple[int, ...]]
 Flops = Callable[[Mapping[str, Any], Sequence, Sequence, Shapes], int]
@@ -238,7 +239,7 @@ def on_mesh(*tensors):
 
 def result(
     like: Tensor,
-    array: np.ndarray,
+    array: Array,
     *,
     dtype: DataType | None = None,
     layout: Layout | None = None,
@@ -263,7 +264,7 @@ def result(
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
-def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
+def moved(like: Tensor, array: Array, **how) -> Tensor:
     """Return a tensor of rearranged values of `like`; it is on the host if `like` is.
 
     Args:
@@ -341,7 +342,7 @@ class Operands:
             self.arrays = [None if each is None else rounding.widened(each) for each in self.arrays]
         self.like, self.topology, self.lead = like, topology, like.grid.lead
 
-    def broadcast(self) -> list[np.ndarray]:
+    def broadcast(self) -> list[Array]:
         """Return the arrays with added axes of length 1, so that NumPy can broadcast the shards."""
         shapes = [t.shard_shape for t in self.tensors]
         if shapes.count(shapes[0]) == len(shapes):
@@ -357,7 +358,7 @@ class Operands:
 
     def result(
         self,
-        array: np.ndarray,
+        array: Array,
         dtype: DataType | None = None,
         *,
         layout: Layout | None = None,
@@ -387,7 +388,7 @@ def values_of(*given) -> tuple[Operands, list]:
     return on, [next(arrays) if isinstance(each, Tensor) else each for each in given]
 
 
-def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
+def _on_chips_of(tensor: Tensor, grid) -> Array:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"
         cure = "the same mapper for both"
@@ -411,30 +412,30 @@ def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
     return dim % rank
 
 
-def shaped(array: np.ndarray, keep: int, *shape: int) -> np.ndarray:
+def shaped(array: Array, keep: int, *shape: int) -> Array:
     """Return an array with its first axes as they are, and the others in another shape."""
     return array.reshape((*array.shape[:keep], *shape))
 
 
-def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
+def with_rank(array: Array, lead: int, rank: int) -> Array:
     """Return an array over chips with sizes of 1 in front of its shards' shape, up to `rank`."""
     ones = (1,) * (lead + rank - array.ndim)
     return shaped(array, lead, *ones, *array.shape[lead:]) if ones else array
 
 
-def in_whole_tiles(values: np.ndarray) -> np.ndarray:
+def in_whole_tiles(values: Array) -> Array:
     """Return values with zeros added until 32 divides each of the last two dimensions."""
     ends = [(0, -n % 32) for n in values.shape[-2:]]
     return np.pad(values, [(0, 0)] * (values.ndim - 2) + ends)
 
 
-def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
+def spread(arrays: Sequence[Array], lead: int) -> list[Array]:
     """Broadcast arrays so that their first `lead` axes, which run over chips, are equally long."""
     lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
     return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
 
 
-def looked_up(array: np.ndarray, lead: int, places: np.ndarray) -> np.ndarray:
+def looked_up(array: Array, lead: int, places: Array) -> Array:
     """Return the entries of `array` at `places` [*chips, ...] of the axis after the leading ones.
 
     Each chip has its own places.

@@ -13,7 +13,7 @@ import numpy as np
 from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
 from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result, values_of
-from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, truth
+from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
@@ -26,12 +26,12 @@ NONE: list = []
 
 
 # ---------------------------------------------------------------- the tables
-# NumPy has these functions under the same names.
-NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
-NUMPY += " heaviside"
 # ttnn refuses floats in these operations.
-ONLY_WHOLE = "gcd lcm bitwise_and bitwise_or bitwise_xor".split()
-FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.split(), *ONLY_WHOLE)}
+ONLY_WHOLE = of_numpy("gcd lcm bitwise_and bitwise_or bitwise_xor")
+FUNCTIONS = ONLY_WHOLE | of_numpy(
+    "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
+    " heaviside"
+)
 # Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
     "rsub": lambda a, b: np.subtract(b, a),
@@ -47,12 +47,7 @@ FUNCTIONS |= {
     "squared_difference": lambda a, b: np.square(a - b),
 }
 # Each test gives 1 where it is true and 0 where it is false.
-TESTS = {
-    **COMPARISONS,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-}
+TESTS = COMPARISONS | of_numpy("logical_and logical_or logical_xor")
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
 # These take whole numbers, if both operands have one type. Those of `ONLY_WHOLE` take no floats.
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}

@@ -6,11 +6,12 @@ import numpy as np
 
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import Operands, operation, spread
+from ttkit.sim.ops.unary import of_numpy
 from ttkit.sim.tensor.tensor import Tensor
 
 # Each function takes an array of complex numbers. For `polar` the real part is the radius, and the
 # imaginary part is the angle.
-FUNCTIONS = {name: getattr(np, name) for name in "angle conj imag real".split()} | {
+FUNCTIONS = of_numpy("angle conj imag real") | {
     "is_imag": lambda z: z.real == 0,
     "is_real": np.isreal,
     "polar": lambda z: z.real * np.exp(1j * z.imag),

@@ -13,6 +13,7 @@ from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
+Array = np.ndarray
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
 # One thread takes about 0.3 ms for this many multiply-adds, summed over the matmuls of a call.
@@ -23,7 +24,7 @@ LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 
 
-def product(a, b, lead: int) -> np.ndarray:
+def product(a, b, lead: int) -> Array:
     """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
 
     Args:
@@ -60,11 +61,11 @@ def product(a, b, lead: int) -> np.ndarray:
     return out.reshape(whole)
 
 
-def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+def _multiply(a: Array, b: Array, out: Array) -> None:
     np.matmul(a, widened(b), out=out)
 
 
-def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
+def _parts(a: Array, b: Array, out: Array, count: int) -> list[partial]:
     """Return the jobs of one product, cut into `count` parts of its rows or of its columns."""
     rows, columns = out.shape
     step = -(-max(rows, columns) // count)

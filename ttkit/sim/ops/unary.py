@@ -127,15 +127,20 @@ def _with_zero(test: Callable[[Array, float], Array]) -> Function:
 
 
 # ---------------------------------------------------------------- the table
-# NumPy has these functions under the same names. The functions of IN_BLOCKS are faster in blocks
-# that stay in the cache.
-NUMPY = "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
-NUMPY += " cbrt rad2deg deg2rad"
+def of_numpy(names: str) -> dict[str, Callable]:
+    """Return the functions that NumPy has under the same names as ttnn."""
+    return {name: getattr(np, name) for name in names.split()}
+
+
+UNARY = of_numpy(
+    "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10 cbrt"
+    " rad2deg deg2rad"
+)
 INVERSE = "sin cos tan sinh cosh tanh"  # For sin, NumPy's inverse is `arcsin`, ttnn's is `asin`.
-IN_BLOCKS = "exp log sqrt sin cos tanh"
-UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
 UNARY |= {f"a{name}": getattr(np, f"arc{name}") for name in INVERSE.split()}
-UNARY |= {name: _ufunc(getattr(np, name)) for name in IN_BLOCKS.split()}
+# These functions are faster in blocks that stay in the cache.
+IN_BLOCKS = of_numpy("exp log sqrt sin cos tanh")
+UNARY |= {name: _ufunc(function) for name, function in IN_BLOCKS.items()}
 UNARY |= {
     "neg": np.negative,
     "relu": lambda x: np.maximum(x, 0),
@@ -158,8 +163,7 @@ UNARY |= {
     # Each pair (a, b) of neighbours is a complex number a + ib, which is multiplied by i.
     "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
-OF_NUMPY = "isnan isinf isfinite isposinf isneginf signbit logical_not"
-PREDICATES: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
+PREDICATES = of_numpy("isnan isinf isfinite isposinf isneginf signbit logical_not")
 COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 WITH_ZERO = {f"{name}z": _with_zero(test) for name, test in COMPARISONS.items()}
 # A call of these functions may have keywords, such as the number of decimals to round to.

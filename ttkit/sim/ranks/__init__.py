@@ -88,7 +88,7 @@ def visible() -> System:
     return given if isinstance(given, SharedSystem) else current_machine()
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache
 def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     """Return the machine of a mesh in the descriptor, with the device ids of one of its ranks.
 

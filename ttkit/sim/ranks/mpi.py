@@ -8,10 +8,10 @@ reshaped to a line) every rank gathers everything. mpi4py is imported at the fir
 process on its own never imports it.
 """
 
-import functools
 import math
 import time
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,7 +150,7 @@ def decoded(message: np.ndarray) -> str:
     return message.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
 
-@functools.cache
+@cache
 def world() -> World:
     """Return all ranks; every rank must make the first call, which connects them."""
     return World()
@@ -161,7 +161,7 @@ def me() -> int:
     return world().rank if world.cache_info().currsize else 0
 
 
-@functools.lru_cache(maxsize=1024)
+@cache
 def members(grid: Grid) -> list[int]:
     """Return the ranks that drive chips of a grid, in the order of their host ranks."""
     return world().ranks(
@@ -203,7 +203,7 @@ class ProcessGroup(NamedTuple):
     chips: Grid  # The grid covers the chips of all these ranks.
 
 
-@functools.lru_cache(maxsize=1024)
+@cache
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     """Return the process group along mesh axes; None where the blocks are no equal rectangles."""
     owners: Any = grid.owners
@@ -224,7 +224,7 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     return ProcessGroup(tuple(line.flat), line.shape, grid_over(grid.mesh_shape, chips))
 
 
-@functools.cache
+@cache
 def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]:
     """Return the communicator of a process group's ranks, and their shared memory.
 
@@ -284,7 +284,7 @@ def _added_up(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     if shared is None:
         run(comm, "Allreduce", (mine, total), "all_reduce")
     else:
-        shared.add_up(mine, total, functools.partial(run, comm, "Barrier", (), "all_reduce"))
+        shared.add_up(mine, total, partial(run, comm, "Barrier", (), "all_reduce"))
     return total
 
 

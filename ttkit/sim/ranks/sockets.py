@@ -21,6 +21,8 @@ from ttkit.sim.tensor.grid import Coordinate
 from ttkit.sim.tensor.sharding import CoreCoord
 from ttkit.sim.tensor.tensor import Tensor
 
+Array = np.ndarray
+
 
 class MeshCoreCoord(NamedTuple):
     """A core of a chip of a mesh."""
@@ -78,7 +80,7 @@ class _Channel:
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
         # This holds the values that chips of this process have sent to each other.
-        self.queue: deque[tuple[str, np.ndarray]] = deque()
+        self.queue: deque[tuple[str, Array]] = deque()
         self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
         _made[self.everyone] += 1
         # A socket of another set of ranks may have the same tag: it uses another communicator.
@@ -91,7 +93,7 @@ class _Channel:
         """The communicator of all ranks at the socket, and a rank's number in it."""
         return mpi.world().group(self.everyone), self.everyone.index(rank)
 
-    def send(self, rank: int, about: str, values: np.ndarray) -> None:
+    def send(self, rank: int, about: str, values: Array) -> None:
         """Start to send values and, before them, their description."""
         if rank == mpi.me():
             self.queue.append((about, values))
@@ -105,7 +107,7 @@ class _Channel:
         sends = [comm.Isend(header, to, self.tag), comm.Isend(values, to, self.tag + 1)]
         _pending.append((sends, (header, values)))
 
-    def receive(self, rank: int, asked: object) -> tuple[str, np.ndarray]:
+    def receive(self, rank: int, asked: object) -> tuple[str, Array]:
         """Receive a description and values, even if they do not fit, so that a sender can go on."""
         if rank == mpi.me():
             if not self.queue:
@@ -300,7 +302,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     return [output_tensor]
 
 
-def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.ndarray:
+def _placed(arrived: list[tuple[list[int], Array]], tensor: Tensor) -> Array:
     """Return a tensor's values, replaced at the chips of the socket by those that have arrived."""
     grid, ((places, first), *more) = tensor.grid, arrived
     every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))

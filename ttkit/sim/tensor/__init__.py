@@ -33,7 +33,6 @@ def integers(values, what: object = None, least: int = -(2**63)) -> tuple[int, .
 class _Integers:
     """A sequence of integers that can be compared, hashed and printed."""
 
-    __slots__ = ("_values",)
     _out_of_range = "index out of range"
 
     def __init__(self, *values):
@@ -78,8 +77,6 @@ class MeshShape(_Integers):
         (8, True)
     """
 
-    __slots__ = ()
-
     def __init__(self, *values, **older):
         if older:
             known = set(older) == {"y", "x"} and not values
@@ -104,7 +101,6 @@ class MeshCoordinate(_Integers):
         (1, 3)
     """
 
-    __slots__ = ()
     _out_of_range = "Index out of bounds"
 
 
@@ -115,8 +111,6 @@ class MeshCoordinateRange:
         >>> [tuple(c) for c in MeshCoordinateRange(MeshShape(1, 2))]
         [(0, 0), (0, 1)]
     """
-
-    __slots__ = ("end", "start")
 
     def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
         what = "MeshCoordinateRange"
@@ -149,8 +143,6 @@ class Shape(_Integers):
         >>> Shape([1, 2, 3]), Shape([2, 3]).to_rank(4), Shape([1, 2]) == [1, 2]
         (Shape([1, 2, 3]), Shape([1, 1, 2, 3]), True)
     """
-
-    __slots__ = ()
 
     def __init__(self, shape: Sequence[int]):
         self._values = integers(shape, "Shape", 0)
@@ -201,7 +193,6 @@ Placement = PlacementReplicate | PlacementShard
 class TensorTopology:
     """The label of a tensor's shards: placements, distribution shape, coordinates."""
 
-    __slots__ = ("__weakref__", "_coords", "_placements", "_shape")
     _shape: tuple[int, ...]
     _placements: tuple[Placement, ...]
     _coords: tuple[tuple[int, ...], ...]

@@ -62,15 +62,15 @@ def absent(shape: Shape, dtype) -> Absent:
     return _array(tuple(shape), dtype)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.cache
 def _array(shape: tuple[int, ...], dtype) -> Absent:
     return Absent(shape, dtype, ELEMENT, strides=(0,) * len(shape))
 
 
-broadcast = functools.lru_cache(maxsize=4096)(np.broadcast_shapes)
+broadcast = functools.cache(np.broadcast_shapes)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def _result_type(ufunc, method: str, kinds: tuple, dtype):
     """Return the type of NumPy's result for operands of these types; a number stands for itself."""
     ones = (np.ones((1, 1), kind) if isinstance(kind, np.dtype) else kind for kind in kinds)

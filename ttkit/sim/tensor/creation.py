@@ -27,6 +27,8 @@ from ttkit.sim.tensor.grid import SINGLE, Grid, grid_over, is_inside, restricted
 from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
 from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
 
+Array = np.ndarray
+
 # If a call gives no dtype, ttnn chooses one by the host type, as `FROM_HOST` says. The host types
 # in `ALIKE` have the same name in ttnn.
 ALIKE = "float32 bfloat16 int32 int8 uint8 uint16 uint32"
@@ -39,7 +41,7 @@ FROM_HOST = {name: DataType[name.upper()] for name in ALIKE.split()} | {
 
 
 # ---------------------------------------------------------------- from the host
-def _host_array(data) -> tuple[np.ndarray, str]:
+def _host_array(data) -> tuple[Array, str]:
     """Return a torch tensor or NumPy array as a NumPy array, and the name of its type."""
     if isinstance(data, np.ndarray):
         name, array = data.dtype.name, data
@@ -64,7 +66,7 @@ def _host_array(data) -> tuple[np.ndarray, str]:
     return array, name
 
 
-def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
+def onto_device(device: MeshDevice, array: Array, grid: Grid) -> tuple[Array, Grid]:
     """Return the values of the chips that this process drives on `device`, and their grid.
 
     An array over a chip that `device` does not have is refused.
@@ -134,7 +136,7 @@ def from_torch(
 
 # ---------------------------------------------------------------- to the host
 @operation("to_numpy", "read")
-def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
+def to_numpy(tensor: Tensor, mesh_composer=None) -> Array:
     """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
     composer = chosen(mesh_composer, CppMeshToTensor)
     if tensor.mesh is not None:

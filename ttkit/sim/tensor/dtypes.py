@@ -19,6 +19,7 @@ from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.absent import Absent, absent
 
+Array = np.ndarray
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
 NARROW = FLOATS[1:]
 # Each number is the count of an element's magnitude bits, including the leading bit.
@@ -40,7 +41,7 @@ def numpy_dtype(dtype: DataType) -> type:
 ONE, HALF, SIXTEEN, UPPER = np.uint32(1), np.uint32(0x7FFF), np.uint32(16), np.uint32(0xFFFF_0000)
 
 
-def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None:
+def _round_block(values: Array, out: Array, carry: Array) -> None:
     np.right_shift(values, SIXTEEN, carry)
     np.bitwise_and(carry, ONE, carry)
     np.add(carry, HALF, carry)
@@ -48,7 +49,7 @@ def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None
     np.bitwise_and(out, UPPER, out)
 
 
-def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
+def round_bfloat16(array: Array, *, in_place: bool = False) -> Array:
     """Round float32 values to the nearest bfloat16, ties to even.
 
     Infinities do not change. A NaN stays a NaN if its low 16 bits are zero, which is true of the
@@ -66,7 +67,7 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
     return blocks.elementwise(_round_block, bits, in_place=in_place).view(np.float32)
 
 
-def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
+def round_block_float(array: Array, bits: int) -> Array:
     """Round to a block float type: 16 neighbours of a row share the exponent of the largest.
 
     Args:
@@ -94,7 +95,7 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
-def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarray:
+def convert(array: Array, dtype: DataType, owned: bool = False) -> Array:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
     When floats become integers, they are truncated and saturated. When they become block floats,
@@ -129,7 +130,7 @@ BITS = np.dtype("V2")  # NumPy cannot compute with this type, so no caller can f
 NARROW_FROM = 1 << 20  # Host arrays of at least this size are kept as two bytes an element.
 
 
-def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
+def narrowed(array: Array, dtype: DataType) -> Array:
     """Round values to a narrow type and return their upper two bytes; the lower two are zero.
 
     Args:
@@ -149,7 +150,7 @@ def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
     return bits.view(BITS)
 
 
-def widened(array: np.ndarray) -> np.ndarray:
+def widened(array: Array) -> Array:
     """Return the float32 values of an array that `narrowed` made; return other arrays unchanged.
 
     Example:
@@ -216,7 +217,7 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.cache
 def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
     """Return the stored shape of a shard, and its bytes."""
     whole = padded(shape, layout)

@@ -3,7 +3,7 @@
 import itertools
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ class MeshDeviceView:
         return inside and (grid.owners is None or grid.owner_of(place) == grid.owners.me)
 
 
-@lru_cache(maxsize=4096)
+@cache
 def grid_over(
     mesh_shape: Coordinate,
     coords: tuple[Coordinate, ...] | None = None,
@@ -99,7 +99,7 @@ def grid_over(
     return _grid(mesh_shape, coords or tuple(itertools.product(*map(range, mesh_shape))), owners)
 
 
-@lru_cache(maxsize=4096)
+@cache
 def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners | None) -> Grid:
     coords = covers
     if owners is not None:
@@ -145,7 +145,7 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
 
 
-@lru_cache(maxsize=4096)
+@cache
 def devices_of(
     over: Coordinate, mesh: Coordinate, offset: Coordinate | None
 ) -> tuple[Coordinate, ...]:
@@ -185,7 +185,7 @@ SINGLE = grid_over((1, 1))  # A host tensor that was never distributed has this 
 REPLICATE = PlacementReplicate()
 
 
-@lru_cache(maxsize=4096)
+@cache
 def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     """Return the topology of a result of these operands on the mesh `grid`.
 
@@ -209,7 +209,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
 
 # ---------------------------------------------------------------- topologies after collectives
 # A topology does not depend on values, so each is computed once and cached.
-@lru_cache(maxsize=4096)
+@cache
 def after_collective(
     old: TensorTopology,
     grid,

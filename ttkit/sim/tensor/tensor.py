@@ -31,6 +31,7 @@ from ttkit.sim.tensor.dtypes import Tile, element_size, stored, widened
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, TensorSpec, check_fits
 
+Array = np.ndarray
 MeshDevice = Any  # The class is in `sim.mesh`, which imports this module.
 DRAM = BufferType.DRAM
 
@@ -182,14 +183,14 @@ class Tensor:
     cpu: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
     to: Callable[..., Tensor]
-    to_numpy: Callable[..., np.ndarray]
+    to_numpy: Callable[..., Array]
     to_torch: Callable
 
     def __init__(self, *args, **kwargs):
         """Do nothing: `__new__`, which `ttkit.sim.tensor.creation` adds, has made the tensor."""
 
     @property
-    def array(self) -> np.ndarray:
+    def array(self) -> Array:
         """The values: leading axes over the grid, then the shard's axes; do not write into them."""
         if self._array is None:
             asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
@@ -220,18 +221,18 @@ class Tensor:
         """Return a number for the buffer: the lower 32 bits of the values' address on the host."""
         return self.array.ctypes.data & 0xFFFFFFFF
 
-    def shards(self) -> Iterator[np.ndarray]:
+    def shards(self) -> Iterator[Array]:
         """Yield each chip's values in the order of `grid.coords`; do not write into these views."""
         whole = self.full_array()
         return (whole[index] for index in np.ndindex(self.grid.shape))
 
-    def full_array(self) -> np.ndarray:
+    def full_array(self) -> Array:
         """Return `array` with every leading axis at its full length (a view)."""
         shape = self.grid.shape + self.shard_shape
         array = self.array
         return array if array.shape == shape else np.broadcast_to(array, shape)
 
-    def rebind(self, array: np.ndarray) -> None:
+    def rebind(self, array: Array) -> None:
         """Give the tensor new values of the same shard shape, as an operation in place does."""
         self._array = array
 
@@ -297,7 +298,7 @@ class Tensor:
         """Return the number of elements of one shard."""
         return math.prod(self.shard_shape)
 
-    def _lone(self) -> np.ndarray:
+    def _lone(self) -> Array:
         if self.grid.size != 1:
             fail(
                 "read one buffer",
@@ -353,7 +354,7 @@ def is_tensor_storage_on_device(tensor: Tensor) -> bool:
 
 
 def new_tensor(
-    array: np.ndarray | None,
+    array: Array | None,
     dtype: DataType,
     layout: Layout,
     grid: Grid = SINGLE,
@@ -398,7 +399,7 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
 
 
 # ---------------------------------------------------------------- print
-def _values(shard: np.ndarray) -> str:
+def _values(shard: Array) -> str:
     """Return values as text: as integers, or in fixed-point or scientific form by torch's rule.
 
     Only the first and last two values along a long axis are shown.

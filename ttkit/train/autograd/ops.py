@@ -118,11 +118,10 @@ def transpose(x: Tensor, a: int, b: int) -> Tensor:
 
 def mean(x: Tensor) -> Tensor:
     """Return the mean of all elements on each device, [1, 1, 1, 1]."""
-    shape = x.shape()
-    value = ttnn.mean(x.get_value(), dim=list(range(len(shape))), keepdim=True)
+    value = ttnn.mean(x.get_value(), keepdim=True)
 
     def backward(grad: Value) -> list[Value]:
-        each = grad * (1 / math.prod(shape))
+        each = grad * (1 / math.prod(x.shape()))
         return [ttnn.ones_like(x.get_value()) * each]
 
     return recorded("mean", value, [x], backward)

@@ -299,26 +299,21 @@ class Layout:
         """
         ttnn = backend.load()
         placements: list = [ttnn.PlacementReplicate() for _ in self.device.shape]
-        cuts = (self.tp_axis, tp_dim), (self.dp_axis, dp_dim), (self.cp_axis, cp_dim)
-        for axis, dim in cuts:
-            if axis is not None and dim is not None:
+        dims = {"tp": tp_dim, "dp": dp_dim, "cp": cp_dim}
+        for name, axis in self.axes or ():
+            if (dim := dims[name]) is not None:
                 placements[axis] = ttnn.PlacementShard(dim)
         return ttnn.create_mesh_mapper(self.device, ttnn.MeshMapperConfig(placements))
 
-    def place(
-        self,
-        array: np.ndarray,
-        *,
-        dtype=None,
-        tp_dim: int | None = None,
-        dp_dim: int | None = None,
-        cp_dim: int | None = None,
-        layout=None,
-    ):
+    def place(self, array: np.ndarray, *, dtype=None, layout=None, **dims: int | None):
         """Put an array [any shape] on the mesh, by default in tiles and of the type `self.dtype`.
 
-        Positions along `cp_dim` are sharded in `zigzag` order."""
+        Args:
+            dims: the dimensions that are sharded, as `mapper` names them. Positions along `cp_dim`
+                are sharded in `zigzag` order.
+        """
         ttnn = backend.load()
+        cp_dim = dims.get("cp_dim")
         if cp_dim is not None and self.cp > 1:
             array = np.take(array, zigzag(array.shape[cp_dim], self.cp), axis=cp_dim)
         return from_numpy(
@@ -326,7 +321,7 @@ class Layout:
             dtype=dtype or self.dtype,
             layout=layout or ttnn.TILE_LAYOUT,
             device=self.device,
-            mesh_mapper=self.mapper(tp_dim, dp_dim, cp_dim),
+            mesh_mapper=self.mapper(**dims),
         )
 
     def tokens(self, ids: np.ndarray):

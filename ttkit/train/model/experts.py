@@ -168,7 +168,7 @@ class Experts(Module):
         shares = ttnn.mean(chosen, dim=2, keepdim=True) * (scale / k)
         shares = ttnn.typecast(shares, probs.dtype)
         each = shares * ttnn.mean(probs, dim=2, keepdim=True)
-        self.balance = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True)
+        self.balance = ttnn.sum(each, keepdim=True)
 
         def backward(grad: Value) -> list[Value]:
             # The gradients of all tp chips along the tensor-parallel axis are added later, so each

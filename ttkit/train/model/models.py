@@ -5,8 +5,8 @@ because a sharded model adds in another order. The model is sharded as in Megatr
 the matrices of queries, keys and values and the first MLP matrix are cut by columns, and the matrix
 after them is cut by rows. One all-reduce follows each such pair. The vocabulary is sharded, too."""
 
-import functools
 from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -86,13 +86,13 @@ class Rotary(Module):
 
         if (start, length) not in self._tables:
             shape, device = (1, 1, length, self.width), self.layout.device
-            makes = (functools.partial(table, function) for function in (np.cos, np.sin))
+            makes = (partial(table, function) for function in (np.cos, np.sin))
             arrays = (constant(shape, make, device) for make in makes)
             placed = (self.layout.place(array, cp_dim=cp_dim) for array in arrays)
             self._tables = {(start, length): tuple(placed)}  # type: ignore[dict-item]
         return self._tables[start, length]
 
-    @functools.cached_property
+    @cached_property
     def turn(self) -> Value:
         """The matrix [1, 1, d, d] that maps a pair (a, b) to (-b, a)."""
         matrix = np.zeros((1, 1, self.width, self.width), np.float32)
@@ -186,7 +186,7 @@ class Vocabulary(Module):
             self.head = Parameter(shape, start, layout, 2, self.padded)
             self.head.copy_of = TABLE if tied else ""
 
-    @functools.cached_property
+    @cached_property
     def numbers(self) -> Value:
         """The token of each column of a device's logits, [1, 1, 1, V on this device]."""
         return self.layout.numbers(self.padded, 3)
@@ -357,7 +357,7 @@ class Transformer(Module):
             return table
         # A matmul with one-hot rows selects the rows of the table, because each context-parallel
         # chip needs the rows of its own positions.
-        first = functools.partial(np.eye, length, most, dtype=np.float32)
+        first = partial(np.eye, length, most, dtype=np.float32)
         rows = constant((length, most), first, self.layout.device)[None, None]
         return Tensor(self.layout.place(rows, cp_dim=2), False) @ table
 

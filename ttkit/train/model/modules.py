@@ -29,7 +29,8 @@ from ttkit.train.parallel.distributed import (
     used_on_shards,
 )
 
-Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+Array = np.ndarray
+Initializer = Callable[[np.random.Generator, tuple[int, ...]], Array]
 # TABLE is the name of the token table. HEAD is the name of the head, which on the last stage of a
 # pipeline is a copy of the table if the two are tied.
 TABLE, HEAD = "vocabulary.table", "vocabulary.head"
@@ -185,7 +186,7 @@ class Parameter(Tensor):
         """Replace the gradient by the one that each chip's optimizer uses: with ZeRO a shard."""
         self._grad, self.has_sharded_grad = grad, self.zero_dim is not None
 
-    def place_grad(self, array: np.ndarray) -> None:
+    def place_grad(self, array: Array) -> None:
         """Replace the gradient by a global array: each chip gets what its optimizer uses of it."""
         self.set_shard_grad(self.distribute(array, self.dtype, shard=True))
 
@@ -200,12 +201,12 @@ class Parameter(Tensor):
             grad = ttnn.reduce_scatter(grad, self.zero_dim, cluster_axis=self.layout.zero_axis)
         super().add_grad(grad)
 
-    def gather_grad(self) -> np.ndarray:
+    def gather_grad(self) -> Array:
         """Return the global float32 array of the gradient."""
         return self.gather(self._grad, shard=self.has_sharded_grad)
 
     # ------------------------------------------------------------ from and to one device
-    def draw(self, seed: int) -> np.ndarray:
+    def draw(self, seed: int) -> Array:
         """Return the initial values, a global array.
 
         They depend only on the seed and on the name (of a copy, the name of its original), so they
@@ -213,7 +214,7 @@ class Parameter(Tensor):
         generator = np.random.default_rng([seed, zlib.crc32((self.copy_of or self.name).encode())])
         return self.initializer(generator, self.global_shape).astype(np.float32)
 
-    def distribute(self, array: np.ndarray, dtype=None, *, shard: bool = False) -> Value:
+    def distribute(self, array: Array, dtype=None, *, shard: bool = False) -> Value:
         """Put a global array of this parameter's shape on the mesh, sharded as the parameter is.
 
         Args:
@@ -235,11 +236,11 @@ class Parameter(Tensor):
         )
         return self._sharded(value) if shard else value
 
-    def place(self, array: np.ndarray) -> None:
+    def place(self, array: Array) -> None:
         """Set the values from a global array."""
         self.set_value(self.distribute(array, shard=self.is_sharded))
 
-    def gather(self, value: Value | None = None, *, shard: bool = False) -> np.ndarray:
+    def gather(self, value: Value | None = None, *, shard: bool = False) -> Array:
         """Return the global float32 array of this parameter, or of a tensor that is sharded in the
         same way.
 

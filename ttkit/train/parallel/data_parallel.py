@@ -58,9 +58,8 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
     return found
 
 
-def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb: float = 0) -> None:
-    """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
-    there is a communicator, over its ranks, each of which has a replica of the model.
+def average_gradients(parameters: Mapping[str, Parameter], bucket_mb: float = 0) -> None:
+    """Replace each gradient by its mean over the chips of its mesh that have other tokens.
 
     Args:
         bucket_mb: the largest size of a bucket of gradients in MB; with 0 each gradient is sent
@@ -75,8 +74,6 @@ def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb:
             _average(bucket[0])
         else:
             _average_bucket(bucket)
-    if comm:
-        average_over_ranks(parameters, comm)
 
 
 def _average(parameter: Parameter) -> None:

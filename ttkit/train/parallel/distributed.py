@@ -217,7 +217,7 @@ def cross_entropy_loss(
     each = ttnn.log(total) - picked
     if each.dtype != ttnn.float32:  # A sum in bfloat16 would keep only 8 significant bits.
         each = ttnn.typecast(each, ttnn.float32)
-    loss = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True) * (1 / tokens)
+    loss = ttnn.sum(each, keepdim=True) * (1 / tokens)
 
     def backward(grad: Value) -> list[Value]:
         probs = powers * ttnn.reciprocal(total)

@@ -27,9 +27,11 @@ from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
 from ttkit.waiting import wait_for
 
+Array = np.ndarray
+
 # These are the kinds of messages. The MPI tag of a message contains the index of its kind.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
-Cuts = Sequence[tuple[int | None, int | None]]
+Cut = tuple[int | None, int | None]
 Route = tuple[str, int, int]  # A route is (kind of message, source stage, destination stage).
 
 Result = TypeVar("Result")
@@ -118,22 +120,17 @@ def on_rank_0(comm, call: Callable[[], Result]) -> Result:
 
 
 # ------------------------------------------------------------ point to point
-def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarray:
+def to_host(value: Value, *cuts: Cut) -> Array:
     """Return the global array of a tensor. One replica of each shard is read, and nothing is sent
     from chip to chip.
 
     Args:
-        cuts: (mesh axis, dimension) of each cut, in the order in which the array was cut. By
-            default the batch (dimension 0) is cut along the data-parallel axis, and the sequence
-            (dimension 2) along the axes along which the layout shards it.
+        cuts: (mesh axis, dimension) of each cut, in the order in which the array was cut. A pair
+            with None is no cut.
     """
-    shards, shape = ttnn.get_device_tensors(value), tuple(layout.device.shape)
-    is_zigzag = layout.cp > 1 and cuts is None
-    if cuts is None:
-        sequence = layout.tp_axis if layout.sequence_parallel else None
-        cuts = (layout.dp_axis, 0), (layout.cp_axis, 2), (sequence, 2)
+    shards, shape = ttnn.get_device_tensors(value), tuple(value.device().shape)
 
-    def joined(place: dict[int, int], cuts: Cuts) -> np.ndarray:
+    def joined(place: dict[int, int], cuts: Sequence[Cut]) -> Array:
         """Return the shards at `place`, joined along the axes in `cuts`. Along any other axis, all
         shards are equal, and the one at index 0 is read.
         """
@@ -147,19 +144,16 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
             return joined(place, rest)
         return np.concatenate([joined(place | {axis: i}, rest) for i in range(shape[axis])], dim)
 
-    array = joined({}, cuts)
-    if is_zigzag:
-        array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp)), axis=2)
-    return array
+    return joined({}, cuts)
 
 
 class Transport:
     """A transport of messages as arrays. This class is for a process that has all stages."""
 
     def __init__(self) -> None:
-        self._arrived: dict[Message, np.ndarray] = {}
+        self._arrived: dict[Message, Array] = {}
 
-    def put(self, message: Message, array: np.ndarray) -> None:
+    def put(self, message: Message, array: Array) -> None:
         """Start to send an array, without waiting."""
         self._arrived[message] = array
 
@@ -167,7 +161,7 @@ class Transport:
         """Return whether a message has arrived; an `MPITransport` waits until it has."""
         return message in self._arrived
 
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message) -> Array:
         """Return the array of a message that has arrived."""
         return self._arrived.pop(message)
 
@@ -179,7 +173,10 @@ class Transport:
     # dp x cp.
     def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send a tensor [B, 1, S, E] that lies on a mesh."""
-        array = to_host(value, layout)
+        sequence = layout.tp_axis if layout.sequence_parallel else None
+        array = to_host(value, (layout.dp_axis, 0), (layout.cp_axis, 2), (sequence, 2))
+        if layout.cp > 1:
+            array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp)), axis=2)
         parts = layout.dp * layout.cp
         self.put(message, array / parts if message.what == "gradients" else array)
 
@@ -247,7 +244,7 @@ class MPITransport(Transport):
         part = message.micro_batch * self.chunks + message.destination.chunk
         return part * len(KINDS) + KINDS.index(message.what)
 
-    def _place(self, array: np.ndarray) -> Value:
+    def _place(self, array: Array) -> Value:
         """Put an array on the mesh: several rows are sharded over the replicas, a single row goes
         to all chips.
         """
@@ -284,7 +281,7 @@ class MPITransport(Transport):
             return ttnn.experimental.recv_async(like, socket)[0]
         return super().receive(message, layout)
 
-    def put(self, message: Message, array: np.ndarray) -> None:
+    def put(self, message: Message, array: Array) -> None:
         """Start to send an array."""
         if socket := self._sockets.get(route(message)):
             self._post(message, array.shape)
@@ -305,14 +302,14 @@ class MPITransport(Transport):
         wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=factor)
         return True
 
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message) -> Array:
         """Wait for a message and return its array."""
         found = self._get(message)
         if socket := self._sockets.get(route(message)):
             value = ttnn.experimental.recv_async(self._place(np.zeros(found, np.float32)), socket)[
                 0
             ]
-            return to_host(value, self.layout)[: found[0]]
+            return to_host(value, (self.layout.dp_axis, 0))[: found[0]]
         return found  # type: ignore[no-any-return]
 
     def flush(self) -> None:

@@ -18,6 +18,8 @@ from ttkit.errors import fail
 from ttkit.train.config.layout import check_divisible
 from ttkit.train.config.settings import TrainingConfig
 
+Array = np.ndarray
+
 
 @functools.cache
 def builtin_corpus() -> str:
@@ -62,7 +64,7 @@ class TokenDataset:
     def __len__(self) -> int:
         return max((self.ids.size - self.sequence_length - 1) // self.stride + 1, 0)
 
-    def windows(self, indices) -> tuple[np.ndarray, np.ndarray]:
+    def windows(self, indices) -> tuple[Array, Array]:
         """Return inputs and targets of some windows, both [len(indices), sequence_length],
         uint32.
         """
@@ -131,9 +133,7 @@ class Batches:
         part.rows = self.rows[which * size : (which + 1) * size]
         return part
 
-    def batch(
-        self, step: int, micro_batch: int = 0, micro_batches: int = 1
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, step: int, micro_batch: int = 0, micro_batches: int = 1) -> tuple[Array, Array]:
         """Return inputs and targets of a step, both [rows, 1, 1, sequence_length], uint32.
 
         Args:
@@ -178,7 +178,7 @@ def make_batches(
     return batches.part(rank, ranks), whole.part(rank, ranks)
 
 
-def shuffled(positions, count: int, key: str) -> np.ndarray:
+def shuffled(positions, count: int, key: str) -> Array:
     """Return the results of some positions of 0 .. count - 1 in the shuffle that `key` selects,
     without computing those of other positions.
 
@@ -206,7 +206,7 @@ def shuffled(positions, count: int, key: str) -> np.ndarray:
     return found.astype(np.int64)
 
 
-def _hash(numbers: np.ndarray) -> np.ndarray:
+def _hash(numbers: Array) -> Array:
     """Mix the bits of each number, as the last step of the random generator SplitMix64 does."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -26,6 +26,7 @@ from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
+Array = np.ndarray
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
 
 
@@ -80,14 +81,12 @@ class Exchange:
             what if number else "note", number, StageChunk(source, 0), StageChunk(destination, 0)
         )
 
-    def send(
-        self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
-    ) -> None:
+    def send(self, what: str, rank: int, arrays: Iterable[Array], note: Sequence[float]) -> None:
         """Start to send two numbers and an array of each parameter to a rank."""
         for number, array in enumerate([np.array(note), *arrays]):
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
-    def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[np.ndarray]]:
+    def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[Array]]:
         """Wait for a rank's two numbers; return them and an iterator over its arrays.
 
         The gradients of a worker are [replicas, 1, rows, columns], all other arrays [1, 1, rows,
@@ -100,13 +99,13 @@ class Exchange:
         first, second = next(arrays)
         return float(first), float(second), arrays
 
-    def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:
+    def send_weights(self, weights: Iterable[Array], steps: float, running: float) -> None:
         """Send all peers the weights after `steps` steps, and whether another step follows."""
         weights = list(weights)
         for peer in self.peers:
             self.send("weights", peer, weights, (steps, running))
 
-    def average(self) -> tuple[float, list[np.ndarray]]:
+    def average(self) -> tuple[float, list[Array]]:
         """Return the mean loss of the peers, and the mean of each gradient over the peers and the
         replicas on their meshes.
         """
@@ -119,13 +118,13 @@ class Exchange:
         return loss, sums
 
 
-def by_replica(parameter: Parameter) -> np.ndarray:
+def by_replica(parameter: Parameter) -> Array:
     """Return the gradient of a parameter on each replica, [replicas, 1, rows, columns]."""
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
-    cuts = (layout.dp_axis, 0), (layout.tp_axis, parameter.shard_dim)
-    return to_host(grad, layout, cuts)[:, :, : parameter.global_shape[2]]
+    array = to_host(grad, (layout.dp_axis, 0), (layout.tp_axis, parameter.shard_dim))
+    return array[:, :, : parameter.global_shape[2]]
 
 
 def announce_role(rank: int, world: int, num_workers: int) -> str:

@@ -208,7 +208,7 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         if grad is None or parameter.copy_of:
             continue
         squares = ttnn.square(ttnn.typecast(grad, ttnn.float32))
-        part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)
+        part = ttnn.sum(squares, keepdim=True)
         if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         if parameter.expert or parameter.has_sharded_grad:

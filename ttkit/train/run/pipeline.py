@@ -23,7 +23,7 @@ from ttkit.train.config.settings import Settings, TransformerConfig, split_block
 from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import HEAD, TABLE, Parameter
-from ttkit.train.parallel.data_parallel import average_gradients, average_over_ranks
+from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import (
     MPITransport,
@@ -36,8 +36,10 @@ from ttkit.train.parallel.ranks import (
 from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
+Array = np.ndarray
+
 # `data(i)` returns the tokens and targets of micro-batch i.
-Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
+Data = Callable[[int], tuple[Array, Array]]
 
 
 class Stage:
@@ -62,7 +64,7 @@ class Stage:
         return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
     def forward(
-        self, action: Action, given: Value | None, batch: tuple[np.ndarray, np.ndarray], before: int
+        self, action: Action, given: Value | None, batch: tuple[Array, Array], before: int
     ) -> tuple[Value, float]:
         """Return the output of a chunk, and what the chunk adds to the loss.
 
@@ -228,16 +230,14 @@ class PipelineTrainer(Trainer):
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
-        """Compute the mean gradients over all micro-batches and replicas; return the mean loss."""
+        """Compute the mean gradients of this rank's stages; return their part of the loss."""
         micro_batches, self.times = self.schedule.micro_batches, []
         batch, step = self.batches.batch, self.steps
         total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
-        average_gradients(self.parameters, None, self.settings.layout.bucket_mb)
+        average_gradients(self.parameters, self.settings.layout.bucket_mb)
         if self.model_config.is_tied:
             self._add_table_gradients()
-        if self.replicas:
-            average_over_ranks(self.parameters, self.replicas)
-        return self.across_ranks(total / micro_batches)
+        return total / micro_batches
 
     def _add_table_gradients(self) -> None:
         """Add up the two gradients of the table of tied embeddings (Shoeybi 2019).
@@ -254,7 +254,7 @@ class PipelineTrainer(Trainer):
         for name, here, there in mine:
             own = self.parameters[name]
             cuts = (own.layout.tp_axis, own.shard_dim), (own.layout.zero_axis, own.zero_dim)
-            array = to_host(own.get_grad(), own.layout, cuts)
+            array = to_host(own.get_grad(), *cuts)
             grads[name] = array[:, :, : own.global_shape[2]]
             self.transport.put(Message("weight gradients", 0, here, there), grads[name])
         for name, here, there in mine:
@@ -334,7 +334,7 @@ class PipelineTrainer(Trainer):
             slots[stage].append(Slot(action, start - first, end - first))
         return Timetable(self.schedule, tuple(map(tuple, slots)))
 
-    def collected(self) -> dict[str, np.ndarray]:
+    def collected(self) -> dict[str, Array]:
         """Return the global arrays of a checkpoint; only rank 0 gets those of all stages."""
         found = super().collected()
         # With tied weights the head equals the table of the first stage, so it is not saved again.

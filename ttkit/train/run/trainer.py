@@ -24,7 +24,12 @@ from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import tiled
-from ttkit.train.parallel.data_parallel import average_gradients, owners, share_weights
+from ttkit.train.parallel.data_parallel import (
+    average_gradients,
+    average_over_ranks,
+    owners,
+    share_weights,
+)
 from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
 from ttkit.train.run import checkpoint, optimizers
@@ -181,7 +186,9 @@ class Trainer:
         """Do one step: compute gradients, clip them, update the weights."""
         config, start = self.settings.training_config, time.perf_counter()
         self.optimizer.zero_grad()
-        loss = self.gradients()
+        loss = self.across_ranks(self.gradients())
+        if self.replicas:
+            average_over_ranks(self.parameters, self.replicas)
         if not np.isfinite(loss):  # The weights have not been updated in this step.
             fail(
                 f"step {self.steps + 1}",
@@ -209,7 +216,7 @@ class Trainer:
         return Record(self.steps, loss, lr, seconds, tokens / seconds)
 
     def gradients(self) -> float:
-        """Compute the mean gradients over all micro-batches and replicas; return the mean loss."""
+        """Compute this rank's mean gradients over its micro-batches and chips; return its loss."""
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
@@ -220,9 +227,8 @@ class Trainer:
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
             total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
-        bucket_mb = self.settings.layout.bucket_mb
-        average_gradients(self.parameters, self.replicas, bucket_mb)
-        return self.across_ranks(total)
+        average_gradients(self.parameters, self.settings.layout.bucket_mb)
+        return total
 
     def across_ranks(self, number: float) -> float:
         """Return the mean of a number over the ranks that have replicas."""
