@@ -311,8 +311,10 @@ def todo():
 
 # ---------------------------------------------------------------- open challenges
 KEPT_ENTRIES = 5  # Of each challenge this many of the learner's best entries are kept.
+START = "put your answer in place of the three dots, and run the cell"
 # A score gets two stars if it is worse than the best known score by at most this fraction.
 TWO_STARS_WITHIN = 0.25
+GOAL = f"within {TWO_STARS_WITHIN:.0%}: ★★, as good: ★★★, better: ★★★★"
 
 
 @dataclass(frozen=True)
@@ -366,10 +368,13 @@ def challenge(name: str, answer) -> None:
     best = declared.score(declared.reference())[0]
 
     def row(label: str, score: float, words: str) -> tuple[str, ...]:
-        worse = 1 - score / best if declared.higher else score / best - 1
+        more = score / best - 1
+        worse = -more if declared.higher else more
         stars = "★" + "★" * sum(worse <= limit for limit in (TWO_STARS_WITHIN, 1e-9, -1e-9))
-        return label, declared.unit.format(score), stars, words
+        return label, declared.unit.format(score), stars.ljust(3, "☆"), f"{more:+.0%}", words
 
-    rows = [row("best known", best, ""), *(row("yours", *each) for each in entries)]
+    yours = [row("yours", *each) for each in entries]
+    rows = [row("best known", best, GOAL), *(yours or [("yours", "none yet", "☆☆☆", "", START)])]
     last = row("this one", *latest[0]) if latest else ()
-    display(Report(f"{name}: {declared.asks}", ["<", "score", "<", "<"], rows, last))
+    columns = ["<", "score", "<stars", "from the best", "<"]
+    display(Report(f"open challenge {name}: {declared.asks}", columns, rows, last))

@@ -222,12 +222,9 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             still=still,
         )
     else:
+        steps, purpose = range(len(strips[0])), "step through the plan"
         play(
-            lambda step: draw_after([step]),
-            purpose="step through the plan",
-            moves="step",
-            step=range(len(strips[0])),
-            still=still,
+            lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, still=still
         )
 
 
