@@ -99,7 +99,17 @@ def parameters(asks: str) -> list[str]:
 
 # ---------------------------------------------------------------- the declaration
 @dataclass(frozen=True)
-class Exercise:
+class Declared:
+    """A declaration that is found by its name."""
+
+    name: str
+
+    def __post_init__(self):
+        DECLARED[self.name] = self
+
+
+@dataclass(frozen=True)
+class Exercise(Declared):
     """The declaration of an exercise. `check` and `hint` find it by its name.
 
     Args:
@@ -124,7 +134,6 @@ class Exercise:
             from the answer's result and the arguments of the last case to such a sentence.
     """
 
-    name: str
     _: KW_ONLY
     asks: str
     hints: Sequence[str]
@@ -136,9 +145,6 @@ class Exercise:
     rules: Callable[..., str] = lambda *_: ""
     rtol: float = 1e-5
     praise: str | Callable[..., str] = "it is right"
-
-    def __post_init__(self):
-        DECLARED[self.name] = self
 
     def judge(self, answer, mesh) -> str:
         """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
@@ -318,7 +324,7 @@ GOAL = f"within {TWO_STARS_WITHIN:.0%}: ★★, as good: ★★★, better: ★�
 
 
 @dataclass(frozen=True)
-class Challenge:
+class Challenge(Declared):
     """The declaration of a challenge. `challenge` finds it by its name.
 
     Args:
@@ -331,15 +337,11 @@ class Challenge:
         higher: whether the highest score is the best one, not the lowest.
     """
 
-    name: str
     asks: str
     score: Callable[[Any], tuple[float, str]]
     reference: Callable[[], Any]
     unit: str
     higher: bool = False
-
-    def __post_init__(self):
-        DECLARED[self.name] = self
 
 
 def challenge(name: str, answer) -> None:
@@ -360,11 +362,11 @@ def challenge(name: str, answer) -> None:
     from IPython.display import display
 
     declared = declaration(name, Challenge)
-    entries = list(map(tuple, progress.saved()["challenges"].get(name, [])))
     latest = [] if answer is Ellipsis else [declared.score(answer)]
+    kept = map(tuple, progress.saved()["challenges"].get(name, []))
+    entries = sorted({*kept, *latest}, reverse=declared.higher)
     if latest:
-        entries = sorted({*entries, *latest}, reverse=declared.higher)[:KEPT_ENTRIES]
-        progress.save("challenges", name, entries)
+        progress.save("challenges", name, entries[:KEPT_ENTRIES])
     best = declared.score(declared.reference())[0]
 
     def row(label: str, score: float, words: str) -> tuple[str, ...]:
@@ -373,8 +375,9 @@ def challenge(name: str, answer) -> None:
         stars = "★" + "★" * sum(worse <= limit for limit in (TWO_STARS_WITHIN, 1e-9, -1e-9))
         return label, declared.unit.format(score), stars.ljust(3, "☆"), f"{more:+.0%}", words
 
-    yours = [row("yours", *each) for each in entries]
-    rows = [row("best known", best, GOAL), *(yours or [("yours", "none yet", "☆☆☆", "", START)])]
-    last = row("this one", *latest[0]) if latest else ()
-    columns = ["<", "score", "<stars", "from the best", "<"]
-    display(Report(f"open challenge {name}: {declared.asks}", columns, rows, last))
+    rows = [row("best known", best, GOAL)]
+    rows += [row("this one" if each in latest else "yours", *each) for each in entries]
+    if not entries:
+        rows.append(("yours", "none yet", "☆☆☆", "", START))
+    title = f"open challenge {name}: {declared.asks}"
+    display(Report(title, ["<", "score", "<stars", "against the best", "<"], rows))

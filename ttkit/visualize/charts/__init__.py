@@ -128,8 +128,7 @@ def _name(ax, lines: Sequence, ends: Points) -> None:
     place, low = ax.transScale + ax.transLimits, -1.0
     for end, line in sorted(zip(ends, lines), key=lambda pair: pair[0][1]):
         name = fill(line.get_label(), NAME)
-        room = LINE * (1 + name.count("\n"))
-        low = max(place.transform(end)[1], low + room)
+        low = max(place.transform(end)[1], low + LINE * (1 + name.count("\n")))
         look = {"color": line.get_color(), "linestyle": line.get_linestyle(), **LEADER}
         ax.annotate(
             name, end, (1.05, low), textcoords="axes fraction", va="center", arrowprops=look
@@ -164,12 +163,17 @@ class Curves(Chart):
         return "\n  ".join([self.title, *curves])
 
     def _in_words(self, points: Points) -> str:
-        """Return text with up to five points at even distances."""
+        """Return text with up to five points at even distances, and the range of all values."""
         if not points:
             return "nothing yet"
         at = {round((len(points) - 1) * part / 4) for part in range(5)}
         shown = (points[i] for i in sorted(at))
-        return ", ".join(f"{y:.{self.digits}g} at {self.over} {x:g}" for x, y in shown)
+        text = ", ".join(f"{y:.{self.digits}g} at {self.over} {x:g}" for x, y in shown)
+        values = [y for _, y in points if math.isfinite(y)]
+        if values and len(points) > len(at):
+            low, high = (f"{y:.{self.digits}g}" for y in (min(values), max(values)))
+            text += f"; all from {low} to {high}"
+        return text
 
     def draw(self, ax) -> None:
         """Draw a line for each curve; a value that is not finite leaves a gap."""
@@ -246,8 +250,7 @@ class Stacks(Chart):
         return f"{name}: {self._text(sum(self.rows[name]))}" if self.unit == "B" else name
 
     def __post_init__(self):
-        lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
-        self.height = 0.95 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
+        self.height = 0.95 + (0.29 if len(self.rows) <= 16 else 0.2) * len(self.rows)
 
     def draw(self, ax) -> None:
         """Draw a bar for each row. Each part has its own hatching in addition to its colour."""

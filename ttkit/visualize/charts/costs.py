@@ -51,7 +51,7 @@ class CostCurves(Curves):
         times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
         title += f"\n  at {size_text(size)}: {times}"
         super().__init__(title, curves, over="bytes that each chip has")
-        self.crossings: list[tuple[int, float, str, str]] = []
+        self.crossings: list = []
         best = [min((curves[name][i][1], name) for name in curves)[1] for i in range(len(SIZES))]
         for below, above in itertools.pairwise(best):
             if below != above and (found := crossover(algorithms[below], algorithms[above])):
@@ -59,10 +59,11 @@ class CostCurves(Curves):
                 self.crossings.append((found, there, below, above))
 
     def __repr__(self) -> str:
-        lines = [self.title]
-        for size, _, below, above in self.crossings:
-            lines.append(f"cross-over at {size_text(size)}: {below} below, {above} from there on")
-        return "\n  ".join(lines)
+        found = (
+            f"cross-over at {size_text(size)}: {below} below, {above} from there on"
+            for size, _, below, above in self.crossings
+        )
+        return "\n  ".join([self.title, *found])
 
     def draw(self, ax) -> None:
         """Draw the curves, a vertical line at `size`, and a cross at each cross-over."""
@@ -76,6 +77,6 @@ class CostCurves(Curves):
             text = f"cross-over at {size_text(size)}:\n{below} below,\n{above} from there on"
             ax.annotate(text, (size, there), (12, -12), textcoords="offset points", va="top")
         ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
-        ax.xaxis.set_minor_locator(LogLocator(base=2, numticks=2))
+        ax.minorticks_off()
         ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))

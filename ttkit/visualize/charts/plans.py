@@ -47,8 +47,8 @@ def record_text(record, end: int) -> str:
     """Return a record as a line of text."""
     checked = record.validation_loss is not None
     validation = f", validation {record.validation_loss:.4f}" if checked else ""
-    speed = f"{record.tokens_per_s:,.0f} tokens/s"
-    return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
+    loss = f"loss {record.loss:.4f}{validation}"
+    return f"step {record.step}/{end}: {loss}, {record.tokens_per_s:,.0f} tokens/s"
 
 
 # ---------------------------------------------------------------- layouts
@@ -70,7 +70,6 @@ def layout_tables(layouts, most: int) -> list[Report]:
         sent = sum(one.bytes_sent for one in each.traffic)
         times = each.times
         serial = times.total + times.hidden * layouts.machine.overlap
-        shares = (f"{part / times.total:.0%}" for part in (times.communication, times.bubble))
         rows.append(
             [
                 str(each.layout),
@@ -79,7 +78,7 @@ def layout_tables(layouts, most: int) -> list[Report]:
                 f"{each.memory.total / 1e9:.2f}",
                 _mesh(each),
                 short(sent, "B"),
-                *shares,
+                *(f"{part / times.total:.0%}" for part in (times.communication, times.bubble)),
                 short(serial, "s"),
                 short(serial - times.hidden, "s"),
             ]
