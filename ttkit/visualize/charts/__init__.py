@@ -20,7 +20,7 @@ from ttkit.words import short
 # then 10.7 px. On a narrow page the style keeps a width of 576 px, so this text still has 10 px.
 WIDTH = 6.4
 DOTS_PER_INCH = 192
-LEGEND = 96  # A line of a legend has room for this many letters; each sign takes the room of 7.
+LEGEND = 100  # A line of a legend has room for this many letters; each sign takes the room of 7.
 # Each colour of a curve stands out from a light and from a dark page.
 COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
