@@ -133,7 +133,7 @@ def visualize_matmul(x=None, w=None, result=None, **described) -> None:
 
     Example:
         >>> visualize_matmul(cut="rows", chips=2)
-        x [8, 12] @ w [12, 16] on 2 chips: the rows of w are cut, and the columns of x
+        x [8, 12] @ w [12, 16] on 2 chips: the columns of x (and rows of w) are cut
           chip 0: x[:, 0:6] @ w[0:6, :] -> a partial sum of result[:, :]
           chip 1: x[:, 6:12] @ w[6:12, :] -> a partial sum of result[:, :]
           Each sheet is a partial sum of one chip. all_reduce adds the 2 sheets.

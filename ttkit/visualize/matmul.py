@@ -101,7 +101,7 @@ def what_is_cut(parts: Sequence[Part]) -> str:
     names = {
         "x_rows": "the samples (rows of x)",
         "w_columns": "the columns of w",
-        "x_columns": "the inner dimension (columns of x, rows of w)",
+        "x_columns": "the columns of x (and rows of w)",
     }
     cut = [name for ends, name in names.items() if len({getattr(p, ends) for p in parts}) > 1]
     return f"{' and '.join(cut)} are cut" if cut else "nothing is cut"
