@@ -60,17 +60,14 @@ def explore(
     title = f"a {size} mesh at {corner} of a {machine.name}"
     given = f"MeshShape({list(shape)}), offset=MeshCoordinate({list(offset)})"
     asked = f"open_mesh_device({given}) on a {machine.name}"
-    whole = system_grid(machine)
+    whole, low = system_grid(machine), machine.shape[0] > 2
     try:
         places = list(device_order(machine, shape, corner, asked))
     except TTKitError as error:
-        drawing = _draw(whole, {})
+        drawing = _draw(whole, {}, low)
         _outline(drawing, shape, corner)
-        text, note = (
-            f"{title}\n  refused: {error}",
-            "The dashed red outline is the mesh that you requested.",
-        )
-        return Figure(title, [drawing], [note], text, str(error))
+        notes = ["The dashed red outline is the mesh that you requested."]
+        return Figure(title, [drawing], notes, f"{title}\n  refused: {error}", str(error))
     devices = [machine.ids[row][column] for row, column in places]
     mesh = grid_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
     at = dict(zip(devices, np.ndindex(*shape)))
@@ -80,7 +77,9 @@ def explore(
         *_said(shape, corner, places),
         "In each box: coordinate in the mesh, and device id. One colour is one row of the mesh.",
     ]
-    return Figure(title, [_draw(whole, at), _draw(mesh, at)], notes, "\n  ".join([title, *rows]))
+    return Figure(
+        title, [_draw(whole, at, low), _draw(mesh, at, low)], notes, "\n  ".join([title, *rows])
+    )
 
 
 def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
@@ -93,16 +92,22 @@ def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> li
     return [f"It opens transposed: a row of the mesh is a column of the machine.{moved}"]
 
 
-def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
-    """Draw chips with their coordinates in the mesh; chips outside the mesh are dashed."""
+def _draw(grid: Grid, at: dict[int, Coordinate], low: bool) -> Cells:
+    """Draw chips with their coordinates in the mesh that is opened; those left out are dashed.
+
+    Args:
+        low: whether coordinate and id share a line, so that many rows fit on a screen.
+    """
     cells = []
     for device in grid.devices:
-        chip, where = [f"device {device}"], at.get(device)
+        chip, where = f"device {device}", at.get(device)
         if where is None:
-            cells.append(Cell("", chip, "none", dashed=True))
+            cells.append(Cell("", [chip], "none", dashed=True))
+        elif low:
+            cells.append(Cell("", [f"{where}: {device}"], tone(where[0])))
         else:
-            cells.append(Cell(str(where), chip, tone(int(where[0]))))
-    return Cells(grid, cells, frame="", gap=(10, 24))
+            cells.append(Cell(str(where), [chip], tone(where[0])))
+    return Cells(grid, cells, frame="", gap=(10, 14 if low else 24))
 
 
 def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
@@ -123,7 +128,7 @@ def _chips(mesh, *_) -> dict[str, Any]:
     """Return the shape and the devices of a mesh that an answer gave."""
     if not hasattr(mesh, "get_device_ids"):
         raise CheckFailed(f"expected a mesh, got a {type(mesh).__name__}")
-    return _part(np.reshape(mesh.get_device_ids(), tuple(mesh.shape)))
+    return _part(_ids(mesh))
 
 
 def _part(ids: np.ndarray) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from course.arrays import numbers, replicas, split
-from course.lesson_03 import PARTIAL
+from course.arrays import numbers, replicas
+from course.lesson_03 import PARTIAL, partial_sums
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes
 from ttkit.visualize.drawing import INK, Drawing, Figure, tone
@@ -25,40 +25,41 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
     Example:
         >>> passes("backwards", all_reduce=False)
         backwards, 4 chips, without f: dx is a partial sum on each chip, and none is right
-          on each chip: dy (whole), dy @ downᵀ (own), gelu' (own), ... @ upᵀ (partial), dx (partial)
+          on each chip: dy (whole), downᵀ (columns), gelu' * ... (columns), upᵀ (rows), dx (partial)
     """
-    if direction == "forwards":
-        sign, names = "g", ["x", "x @ up", "gelu", "... @ down", "y"]
-    else:
-        sign, names = "f", ["dy", "dy @ downᵀ", "gelu'", "... @ upᵀ", "dx"]
-    columns = list(
-        zip(names, ["whole", "own", "own", "partial", "whole" if all_reduce else "partial"])
-    )
-    found = f"{names[-1]} is a partial sum on each chip, and none is right"
+    sign, names = "g", ["x", "up", "gelu(...)", "down", "y"]
+    if direction == "backwards":
+        sign, names = "f", ["dy", "downᵀ", "gelu' * ...", "upᵀ", "dx"]
+    columns = list(zip(names, ["whole", "columns", "columns", "rows", "partial"]))
+    state, found = f"without {sign}", "a partial sum on each chip, and none is right"
     if all_reduce:
-        found = f"{names[-1]} is the sum on every chip"
-    state = f"{sign} is an all-reduce" if all_reduce else f"without {sign}"
-    title = f"{direction}, {counted(chips, 'chip')}, {state}: {found}"
+        state, found = f"{sign} is an all-reduce", "the sum on every chip"
+        columns.append((names[-1], "sum"))
+    title = f"{direction}, {counted(chips, 'chip')}, {state}: {names[-1]} is {found}"
     has = ", ".join(f"{name} ({kind})" for name, kind in columns)
     text = f"{title}\n  on each chip: {has}"
-    drawing, step = Drawing(620, 260, text), 240 / chips  # The height is fixed.
-    for chip in range(chips):
-        top = 20 + step * chip
-        middle = top + step / 2
-        drawing.words(0, middle, f"chip {chip}", text_anchor="start")
-        for i, (name, kind) in enumerate(columns):
-            area = 52 + 114 * i, top, 104, step - 6
-            fill = "#c0c8d2" if kind == "whole" else tone(chip)
-            drawing.box(area, rx=0, fill=fill, stroke=INK)
-            if kind == "partial":
-                drawing.hatch([area], 9)
-                # A box without hatching keeps the words readable.
-                drawing.box((area[0] + 9, middle - 12, 86, 17), rx=0, fill=fill, stroke="none")
-            drawing.words(area[0] + 52, middle, name, fill=INK)
+    drawing, step = Drawing(686, 286, text), 250 / chips  # The height is fixed.
+    for i, (name, kind) in enumerate(columns):
+        left = 52 + 108 * i
+        drawing.words(left + 46, 12, [name, kind])
+        for chip in range(chips):
+            fill = "#c0c8d2" if kind in ("whole", "sum") else tone(chip)
+            top, high = 34 + step * chip, step - 6
+            whole, wide, flat = (left, top, 92, high), 92 / chips, high / chips
+            strips = {
+                "columns": (left + wide * chip, top, wide, high),
+                "rows": (left, top + flat * chip, 92, flat),
+            }
+            drawing.box(whole, rx=0, fill="var(--empty)")
+            drawing.box(strips.get(kind, whole), rx=0, fill=fill, stroke=INK)
+            drawing.hatch([whole] if kind == "partial" else [], 9)
+            before = (f"chip {chip}", *"@=@= ")[i]
+            drawing.words(left - 3, top + high / 2 + 4, before, text_anchor="end")
     if all_reduce:
-        drawing.line((503, 16), (503, 258), stroke="var(--ink)", stroke_width=4)
-        drawing.words(503, 11, f"{sign}: an all-reduce")
-    note = "Grey: the same on every chip. A colour: a chip's own. Hatched: a partial sum."
+        drawing.line((584, 18), (584, 280), stroke="var(--ink)", stroke_width=4)
+        drawing.words(584, 12, sign)
+    note = "A strip: the chip's own columns or rows. Grey: the same on every chip. A colour: a "
+    note += "chip's own. Hatched: a partial sum."
     return Figure(title, [drawing], [note], text)
 
 
@@ -80,12 +81,6 @@ def _silu(a: np.ndarray) -> np.ndarray:
 def _mlp(hidden: Hidden) -> Callable:
     """Return a reference: the MLP with the hidden features `hidden(x @ gate, x @ up)`."""
     return lambda mesh, x, gate, up, down: replicas(mesh, hidden(x @ gate, x @ up) @ down)
-
-
-def _parts(mesh, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
-    """Return the partial sum of each device."""
-    cut = (split(mesh, weight, dim) for weight, dim in zip(weights, (1, 1, 0)))
-    return [(_silu(x @ gate) * (x @ up)) @ down for gate, up, down in zip(*cut)]
 
 
 def _three_matrices(rows: int, columns: int) -> list:
@@ -112,7 +107,9 @@ Exercise(
         ),
         "x @ up is missing: silu(x @ gate) * (x @ up)": _mlp(lambda a, b: _silu(a)),
         "you added the two; multiply silu(x @ gate) by x @ up": _mlp(lambda a, b: _silu(a) + b),
-        PARTIAL: _parts,
+        PARTIAL: lambda mesh, x, gate, up, down: partial_sums(
+            mesh, _silu(x @ gate) * (x @ up), down
+        ),
         TOO_LARGE: lambda mesh, *arrays: [a * mesh.shape[1] for a in _swiglu(mesh, *arrays)],
         TOO_SMALL: lambda mesh, *arrays: [a / mesh.shape[1] for a in _swiglu(mesh, *arrays)],
     },
@@ -142,9 +139,7 @@ Exercise(
     reference=lambda mesh, dy, w: replicas(mesh, dy @ w.T),
     cases=OnMeshes([(1, 4), (1, 3)], _columns, fabric=True),
     mistakes={
-        PARTIAL: lambda mesh, dy, w: [
-            a @ b.T for a, b in zip(split(mesh, dy, 1), split(mesh, w, 1))
-        ],
+        PARTIAL: lambda mesh, dy, w: partial_sums(mesh, dy, w.T),
         TOO_LARGE: lambda mesh, dy, w: replicas(mesh, dy @ w.T * mesh.shape[1]),
         TOO_SMALL: lambda mesh, dy, w: replicas(mesh, dy @ w.T / mesh.shape[1]),
     },

@@ -24,7 +24,8 @@ def test_a_line_for_each_curve_with_its_name_and_data():
     curves = {"training loss": FALLING, "validation loss": FALLING[99::100]}
     ax = axes(Curves("loss", curves))
     assert [line.get_label() for line in ax.lines] == list(curves)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(curves)
+    assert [text.get_text() for text in ax.texts] == list(curves) and not ax.get_legend()
+    assert [text.xy for text in ax.texts] == [points[-1] for points in curves.values()]
     for line, points in zip(ax.lines, curves.values(), strict=True):
         np.testing.assert_array_equal(line.get_xydata(), points)
     assert ax.get_title() == "loss" and ax.get_xlabel() == "step"
@@ -33,11 +34,22 @@ def test_a_line_for_each_curve_with_its_name_and_data():
 
 def test_eighteen_curves_can_be_told_apart_and_not_by_colour_alone():
     lines = axes(Curves("loss", dict.fromkeys(NAMES, FALLING))).lines
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 18
-    assert all(a.get_linestyle() != b.get_linestyle() for a, b in itertools.pairwise(lines))
+    looks = [(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines]
+    assert len(set(looks)) == 18
+    assert all(a[1] != b[1] for a, b in itertools.pairwise(looks))
     widths = [line.get_linewidth() for line in lines]
     # where they lie on one another, those below have rims
     assert widths[-3:] == sorted(set(widths), reverse=True)
+
+
+def test_names_at_the_ends_of_curves_do_not_cover_each_other():
+    curves = {"falls": FALLING, "falls, too": FALLING, "a": FALLING, "is level": [(1, 5), (300, 5)]}
+    ax = axes(Curves("loss", curves))
+    heights = sorted(text.xyann[1] for text in ax.texts)
+    assert all(b - a > 0.085 for a, b in itertools.pairwise(heights)) and len(heights) == 4
+    for few in (curves | {"more": FALLING}, curves | {"is level": []}, {"a": [(1, math.nan)]}):
+        ax = axes(Curves("loss", few))
+        assert not ax.texts and len(ax.get_legend().get_texts()) == len(few)
 
 
 @pytest.mark.parametrize("style", [LIGHT, DARK], ids=["light", "dark"])

@@ -35,9 +35,8 @@ def test_what_is_drawn():
     chart = CostCurves("all_reduce", ALL, 65536)
     ax = chart.plot(Figure().subplots())
     assert ax.get_xscale() == ax.get_yscale() == "log"
-    named = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert [name.split(":")[0] for name in named] == list(ALL)
-    assert f"{1e6 * chart.at['tree']:,.4g} us" in named[2]
+    assert {text.get_text() for text in ax.texts} > set(ALL) and not ax.get_legend()
+    assert f"tree {1e6 * chart.at['tree']:,.4g} us" in chart.title
     drawn = [line for line in ax.lines if len(line.get_xdata()) == len(SIZES)]
     looks = {(line.get_linestyle(), line.get_marker()) for line in drawn}
     assert len(looks) == len(ALL)  # told apart without colours

@@ -100,7 +100,8 @@ def test_tensors_are_drawn_as_they_are_placed(place):
     assert lines(picture)[2] == (
         "  device 0: x[0:4, 3:6] @ w[3:6, :] -> a partial sum of result[0:4, :]"
     )
-    assert "the samples and the rows of w are cut" in picture.title
+    inner = "the columns of x (and rows of w)"
+    assert f"the samples (rows of x) and {inner} are cut" in picture.title
 
 
 def test_the_values_of_a_result_tell_whether_it_was_added(place):

@@ -26,13 +26,13 @@ def back_to_the_default():
     ttkit.strict(False)
 
 
-def made(system, mesh_shape, shape, dtype, layout, *axes):
+def made(system, mesh_shape, shape, *axes):
     """What a learner's own program gets: (where each shard lies, bytes on each chip, padding)."""
     ttkit.use_system(system)
     with ttnn.open_mesh_device(ttnn.MeshShape(*mesh_shape)) as mesh:
         mapper = mapper_over(mesh, [None if dim == REPLICATE else dim for dim in axes])
         whole = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-        options = {"dtype": getattr(ttnn, dtype), "layout": getattr(ttnn, f"{layout}_LAYOUT")}
+        options = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT}
         tensor = ttkit.from_numpy(whole, device=mesh, mesh_mapper=mapper, **options)
         used = bytes_in_use()
         assert len({used[device] for device in mesh.get_device_ids()}) == 1
@@ -45,10 +45,8 @@ def made(system, mesh_shape, shape, dtype, layout, *axes):
 @pytest.mark.parametrize(("system", "mesh_shape"), MESHES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_picture_is_what_the_simulator_opens(system, mesh_shape, shape):
-    kinds = [("float32", "TILE"), ("bfloat8_b", "TILE"), ("bfloat16", "ROW_MAJOR")]
-    kinds.append(("bfloat8_b", "ROW_MAJOR"))
-    for (dtype, layout), axes in itertools.product(kinds, itertools.product(AXES, AXES)):
-        asked = (system, mesh_shape, shape, dtype, layout, *axes)
+    for axes in itertools.product(AXES, AXES):
+        asked = (system, mesh_shape, shape, *axes)
         picture = placement(*asked)
         try:
             whole, arrays, nbytes, padding = made(*asked)
@@ -58,8 +56,7 @@ def test_the_picture_is_what_the_simulator_opens(system, mesh_shape, shape):
             assert (picture.nbytes, picture.drawings) == (0, [])
             continue
         assert not picture.alarm and picture.nbytes == nbytes, asked
-        words = "no padding" if layout == "ROW_MAJOR" else f"{padding:.0%} padding"
-        assert words in repr(picture)
+        assert f"{padding:.0%} padding" in repr(picture)
         assert f": {nbytes:,} bytes on each chip" in picture.title
         held = {}
         for line in repr(picture).splitlines()[1:-1]:
@@ -67,9 +64,9 @@ def test_the_picture_is_what_the_simulator_opens(system, mesh_shape, shape):
             for device in devices.removeprefix("s").split(","):
                 held[int(device)] = part
         assert held.keys() == arrays.keys()
-        if dtype == "float32":
-            for device, part in held.items():
-                assert np.array_equal(eval(f"whole{part}", {"whole": whole}), arrays[device])
+        for device, part in held.items():
+            values = eval(f"whole{part}", {"whole": whole})
+            assert np.allclose(values, arrays[device], rtol=2**-7)
         words = [" ".join([cell.name, *cell.lines]) for cell in picture.drawings[0].cells]
         assert all(f"device {device}" in text for device, text in zip(arrays, words, strict=True))
 
@@ -94,7 +91,7 @@ def test_nothing_of_the_reader_is_changed():
 
 def test_the_code_makes_what_the_picture_shows():
     for axes in [(REPLICATE, 1), (0, REPLICATE), (1, 0)]:
-        asked = ("t3000", (2, 4), (100, 200), "bfloat16", "TILE", *axes)
+        asked = ("t3000", (2, 4), (100, 200), *axes)
         picture, names = placement(*asked), {"x": np.ones((100, 200), np.float32)}
         exec(picture.code, {"ttnn": ttnn, "ttkit": ttkit}, names)
         tensor, mesh = names["tensor"], names["mesh"]
@@ -107,10 +104,10 @@ def test_the_code_makes_what_the_picture_shows():
 
 
 def test_padding_is_hatched():
-    shard = placement("t3000", (2, 4), (100, 200), "bfloat16", "TILE", 0, 1).drawings[1]
+    shard = placement("t3000", (2, 4), (100, 200), 0, 1).drawings[1]
     assert shard.title == "the shard of one chip: 50 x 50 in 2 x 2 tiles"
     assert shard.svg().count('stroke-width="0.9"') == 1  # right of the values, and below them
-    full = placement("t3000", (2, 4), (256, 512), "bfloat16", "TILE", 0, 1)
+    full = placement("t3000", (2, 4), (256, 512), 0, 1)
     assert 'stroke-width="0.9"' not in full.drawings[1].svg() and "0% padding" in repr(full)
 
 

@@ -283,8 +283,8 @@ def test_plans_race_on_one_clock(shown, monkeypatch):
     player, slider = controls.children
     ends = [[0, *itertools.accumulate(s * 1e6 for s in cost(p).step_times_s)] for p in plans]
     assert player.max == len(slider.options) - 1 == len({round(t, 1) for e in ends for t in e}) - 1
-    assert slider.options[-1] == round(max(end[-1] for end in ends), 1)
-    for us in slider.options[::3]:
+    assert slider.options[-1][1] == round(max(end[-1] for end in ends), 1)
+    for _, us in slider.options[::3]:
         slider.value, at = us, 0
         for plan, end in zip(plans, ends):
             number = sum(time <= us + 0.05 for time in end) - 1
@@ -295,6 +295,6 @@ def test_plans_race_on_one_clock(shown, monkeypatch):
             assert said in figure.page[at:]
         clock = figure.page.partition("</svg>")[0]
         assert f"the race after {us:.1f} us" in clock
-        until = [min(us, end[-1]) * 540 / slider.options[-1] for end in ends]
+        until = [min(us, end[-1]) * 540 / slider.options[-1][1] for end in ends]
         done = re.findall(r'width="([\d.]+)"[^>]*fill="#3f7fe8b0"', clock)[1:]
         assert [float(width) for width in done] == pytest.approx(until, rel=1e-4)

@@ -243,13 +243,16 @@ class Serving(Choices):
         from ttkit.visualize.tables import Report
 
         rows = [
-            [plan.name + (", may hang" if plan.warning else "")]
-            + [f"{sum(plan.memory.values()) / 1e9:.2f}"]
-            + [short(plan.time_to_first_token_s, "s"), f"{plan.tokens_per_s_per_user:.1f}"]
-            + [f"{plan.tokens_per_s * self.machine.hosts:,.0f}"]
+            [
+                plan.name + (", may hang" if plan.warning else ""),
+                f"{plan.tokens_per_s * self.machine.hosts:,.0f}",
+                f"{plan.tokens_per_s_per_user:.1f}",
+                short(plan.time_to_first_token_s, "s"),
+                f"{sum(plan.memory.values()) / 1e9:.2f}",
+            ]
             for plan in self.fitting
         ]
-        columns = ["<layout of a host", "GB a chip", "first token", "tokens/s/user", "tokens/s"]
+        columns = ["<layout of a host", "tokens/s", "tokens/s/user", "first token", "GB a chip"]
         found = [Report(f"{self.title}, modelled", columns, rows)]
         if self.refused:
             why = [[str(each.layout), each.refused] for each in self.refused]

@@ -99,7 +99,17 @@ def parameters(asks: str) -> list[str]:
 
 # ---------------------------------------------------------------- the declaration
 @dataclass(frozen=True)
-class Exercise:
+class Declared:
+    """A declaration that is found by its name."""
+
+    name: str
+
+    def __post_init__(self):
+        DECLARED[self.name] = self
+
+
+@dataclass(frozen=True)
+class Exercise(Declared):
     """The declaration of an exercise. `check` and `hint` find it by its name.
 
     Args:
@@ -124,7 +134,6 @@ class Exercise:
             from the answer's result and the arguments of the last case to such a sentence.
     """
 
-    name: str
     _: KW_ONLY
     asks: str
     hints: Sequence[str]
@@ -136,9 +145,6 @@ class Exercise:
     rules: Callable[..., str] = lambda *_: ""
     rtol: float = 1e-5
     praise: str | Callable[..., str] = "it is right"
-
-    def __post_init__(self):
-        DECLARED[self.name] = self
 
     def judge(self, answer, mesh) -> str:
         """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
@@ -311,12 +317,14 @@ def todo():
 
 # ---------------------------------------------------------------- open challenges
 KEPT_ENTRIES = 5  # Of each challenge this many of the learner's best entries are kept.
+START = "put your answer in place of the three dots, and run the cell"
 # A score gets two stars if it is worse than the best known score by at most this fraction.
 TWO_STARS_WITHIN = 0.25
+GOAL = f"within {TWO_STARS_WITHIN:.0%}: ★★, as good: ★★★, better: ★★★★"
 
 
 @dataclass(frozen=True)
-class Challenge:
+class Challenge(Declared):
     """The declaration of a challenge. `challenge` finds it by its name.
 
     Args:
@@ -329,15 +337,11 @@ class Challenge:
         higher: whether the highest score is the best one, not the lowest.
     """
 
-    name: str
     asks: str
     score: Callable[[Any], tuple[float, str]]
     reference: Callable[[], Any]
     unit: str
     higher: bool = False
-
-    def __post_init__(self):
-        DECLARED[self.name] = self
 
 
 def challenge(name: str, answer) -> None:
@@ -358,18 +362,22 @@ def challenge(name: str, answer) -> None:
     from IPython.display import display
 
     declared = declaration(name, Challenge)
-    entries = list(map(tuple, progress.saved()["challenges"].get(name, [])))
     latest = [] if answer is Ellipsis else [declared.score(answer)]
+    kept = map(tuple, progress.saved()["challenges"].get(name, []))
+    entries = sorted({*kept, *latest}, reverse=declared.higher)
     if latest:
-        entries = sorted({*entries, *latest}, reverse=declared.higher)[:KEPT_ENTRIES]
-        progress.save("challenges", name, entries)
+        progress.save("challenges", name, entries[:KEPT_ENTRIES])
     best = declared.score(declared.reference())[0]
 
     def row(label: str, score: float, words: str) -> tuple[str, ...]:
-        worse = 1 - score / best if declared.higher else score / best - 1
+        more = score / best - 1
+        worse = -more if declared.higher else more
         stars = "★" + "★" * sum(worse <= limit for limit in (TWO_STARS_WITHIN, 1e-9, -1e-9))
-        return label, declared.unit.format(score), stars, words
+        return label, declared.unit.format(score), stars.ljust(3, "☆"), f"{more:+.0%}", words
 
-    rows = [row("best known", best, ""), *(row("yours", *each) for each in entries)]
-    last = row("this one", *latest[0]) if latest else ()
-    display(Report(f"{name}: {declared.asks}", ["<", "score", "<", "<"], rows, last))
+    rows = [row("best known", best, GOAL)]
+    rows += [row("this one" if each in latest else "yours", *each) for each in entries]
+    if not entries:
+        rows.append(("yours", "none yet", "☆☆☆", "", START))
+    title = f"open challenge {name}: {declared.asks}"
+    display(Report(title, ["<", "score", "<stars", "against the best", "<"], rows))

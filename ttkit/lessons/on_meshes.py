@@ -34,12 +34,10 @@ class Budget(NamedTuple):
     Args:
         sends: how many collectives, or a function from the mesh to this number. A reduce_scatter
             with an all_gather counts as one collective. None allows any number.
-        computes: whether the devices must compute something.
         link_bytes: a function from the arguments to the most bytes that may go over links.
     """
 
     sends: int | Callable[[Any], int] | None = None
-    computes: bool = True
     link_bytes: Callable[..., int] | None = None
 
 
@@ -177,7 +175,7 @@ class MeshRun(Run):
         """Return in words how the run is over the budget; "" where it is not."""
         if budget is None or not backend.is_simulated():
             return ""
-        if budget.computes and all(record.kind == "host" for record in self.records):
+        if all(record.kind == "host" for record in self.records):
             return ", the devices computed nothing: NumPy did it on the host"
         if wrong := self._sent_too_much(budget):
             return wrong

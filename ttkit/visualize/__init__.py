@@ -133,7 +133,7 @@ def visualize_matmul(x=None, w=None, result=None, **described) -> None:
 
     Example:
         >>> visualize_matmul(cut="rows", chips=2)
-        x [8, 12] @ w [12, 16] on 2 chips: the rows of w are cut, and the columns of x
+        x [8, 12] @ w [12, 16] on 2 chips: the columns of x (and rows of w) are cut
           chip 0: x[:, 0:6] @ w[0:6, :] -> a partial sum of result[:, :]
           chip 1: x[:, 6:12] @ w[6:12, :] -> a partial sum of result[:, :]
           Each sheet is a partial sum of one chip. all_reduce adds the 2 sheets.
@@ -222,12 +222,9 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             still=still,
         )
     else:
+        steps, purpose = range(len(strips[0])), "step through the plan"
         play(
-            lambda step: draw_after([step]),
-            purpose="step through the plan",
-            moves="step",
-            step=range(len(strips[0])),
-            still=still,
+            lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, still=still
         )
 
 

@@ -98,12 +98,12 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
 
 def what_is_cut(parts: Sequence[Part]) -> str:
     """Return what is cut, in words."""
-    names = {"x_rows": "the samples", "w_columns": "the columns of w", "x_columns": "the rows of w"}
+    names = {
+        "x_rows": "the samples (rows of x)",
+        "w_columns": "the columns of w",
+        "x_columns": "the columns of x (and rows of w)",
+    }
     cut = [name for ends, name in names.items() if len({getattr(p, ends) for p in parts}) > 1]
-    if cut == ["the rows of w"]:
-        return "the rows of w are cut, and the columns of x"
-    if cut == ["the samples"]:
-        return "the samples, which are rows of x, are cut"
     return f"{' and '.join(cut)} are cut" if cut else "nothing is cut"
 
 

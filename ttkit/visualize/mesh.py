@@ -43,9 +43,9 @@ def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system=None) 
         ends = ((at[a], at[b]) for a, b in system.links() if a in at and b in at)
         linked = tuple(sorted((min(pair), max(pair)) for pair in ends))
         cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.cards)
-        two = tuple(card for card in cards if len(card) == 2 and card[0] >= 0)
-        grid = grid._replace(pairs=linked, links=system.links_per_pair)
-        grid = grid._replace(cards=tuple(card for card in two if grid.straight(card)))
+        twos = (card for card in cards if len(card) == 2 and card[0] >= 0)
+        drawn = tuple(filter(grid.straight, twos))
+        grid = grid._replace(pairs=linked, links=system.links_per_pair, cards=drawn)
     return grid.folded(LONGEST)
 
 

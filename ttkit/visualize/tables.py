@@ -17,6 +17,7 @@ WIDTH = 160  # A table of text is at most this many characters wide, unless its 
 # In a table that would be wider than WIDTH, a left-aligned column is folded if one of its texts has
 # more than this many characters.
 FOLDED = 20
+NOWRAP = "right;white-space:nowrap"  # The style of numbers: each stays beside its unit.
 CELL = 30  # A cell in the table of a mesh is this many characters wide.
 Table = list  # A table is a list of objects, which rich prints in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
@@ -224,8 +225,8 @@ class Report:
 
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
-        body = "".join(line(row, "td", "right;white-space:nowrap") for row in self.rows)
-        foot = f"<tfoot>{line(self.last, 'th')}</tfoot>" if self.last else ""
+        body = "".join(line(row, "td", NOWRAP) for row in self.rows)
+        foot = f"<tfoot>{line(self.last, 'th', NOWRAP)}</tfoot>" if self.last else ""
         return on_page(
             f'<div class="ttkit-title">{escape(self.title)}</div><div style="overflow-x:auto">'
             f"<table><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>"

@@ -277,13 +277,11 @@ def placement(
     system: str = "t3000",
     mesh_shape: Sequence[int] = (2, 4),
     shape: Sequence[int] = (256, 512),
-    dtype: str = "bfloat16",
-    layout: str = "TILE",
     axis_0: int | str = REPLICATE,
     axis_1: int | str = REPLICATE,
 ) -> Placement:
-    """Return the picture of a tensor on a simulated mesh, or of the error if ttnn refuses the
-    placement.
+    """Return the picture of a bfloat16 tensor in tiles on a simulated mesh, or of the error if ttnn
+    refuses the placement.
 
     The mesh is separate from open meshes: your mesh, system and fabric stay as they are.
 
@@ -291,7 +289,6 @@ def placement(
         system: a name of `ttkit.hardware.SYSTEMS`.
         mesh_shape: rows and columns of the mesh.
         shape: the shape of the whole tensor.
-        dtype, layout: names of ttnn, such as "bfloat16" and "TILE".
         axis_0, axis_1: the dimension that is sharded along this mesh axis, or "replicate".
 
     Example:
@@ -312,7 +309,7 @@ def placement(
     from ttkit.sim.mesh.opening import beside
 
     size = "x".join(map(str, mesh_shape))
-    title = f"a tensor {list(shape)} in {dtype} on a {size} mesh of {system}"
+    title = f"a tensor {list(shape)} in bfloat16 on a {size} mesh of {system}"
     kinds = [
         "PlacementReplicate()" if dim == REPLICATE else f"PlacementShard({dim})"
         for dim in (axis_0, axis_1)
@@ -323,7 +320,7 @@ def placement(
         f"placements = [{', '.join(f'ttnn.{kind}' for kind in kinds)}]\n"
         "mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))\n"
         "tensor = ttkit.from_numpy(\n"
-        f"    x, dtype=ttnn.{dtype}, layout=ttnn.{layout}_LAYOUT,\n"
+        "    x, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT,\n"
         "    device=mesh, mesh_mapper=mapper,\n"
         ")"
     )
@@ -334,8 +331,8 @@ def placement(
             placements = [replicate() if d == REPLICATE else shard(d) for d in (axis_0, axis_1)]
             tensor = ttnn.from_torch(
                 np.zeros(tuple(shape), np.float32),
-                dtype=getattr(ttnn, dtype),
-                layout=getattr(ttnn, f"{layout}_LAYOUT"),
+                dtype=ttnn.bfloat16,
+                layout=ttnn.TILE_LAYOUT,
                 device=mesh,
                 mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements)),
             )
@@ -349,16 +346,12 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     (nbytes,) = (n for n in mesh.used.values() if n)
     title += f": {nbytes:,} bytes on each chip"
     picture, chips = placed(tensor), len(mesh.chips)
-    whole, tiled = picture.whole, tensor.layout.name == "TILE"
-    stored, values = math.prod(tensor.padded_shape), math.prod(tensor.shape)
+    whole, stored = picture.whole, math.prod(tensor.padded_shape)
     one, in_memory = (" x ".join(map(str, each)) for each in (tensor.shape, tensor.padded_shape))
-    if tiled:
-        tiles = stored // TILE**2
-        how = f"a shard of {one} is stored as {in_memory}: "
-        how += f"{counted(tiles, 'tile')} of {nbytes // tiles:,} bytes, "
-        how += f"{1 - values / stored:.0%} padding"
-    else:
-        how = f"a shard of {one} is stored row by row: {values:,} elements, no padding"
+    tiles, values = stored // TILE**2, math.prod(tensor.shape)
+    how = f"a shard of {one} is stored as {in_memory}: "
+    how += f"{counted(tiles, 'tile')} of {nbytes // tiles:,} bytes, "
+    how += f"{1 - values / stored:.0%} padding"
     times = chips * stored / math.prod(whole)
     notes = [
         f"{how[0].upper()}{how[1:]}. The simulator counted these {nbytes:,} bytes.",
@@ -374,30 +367,28 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     (slices,) = draw_tensor(tensor).drawings
     slices.title = "which slice each chip holds"
     matrix, in_tiles = ((1, *each)[-2:] for each in (tensor.shape, tensor.padded_shape))
-    drawings = [slices, _shard(matrix, in_tiles, tiled)]
+    drawings = [slices, _shard(matrix, in_tiles)]
     return Placement(title, drawings, notes, text, code=code, nbytes=nbytes)
 
 
-def _shard(matrix: tuple[int, int], stored: tuple[int, int], tiled: bool) -> Drawing:
+def _shard(matrix: tuple[int, int], stored: tuple[int, int]) -> Drawing:
     """Draw one shard as a matrix, with its values coloured and its padding hatched.
 
     Args:
         matrix: the rows and columns of the values.
         stored: the rows and columns in memory, with the padding.
-        tiled: whether the shard is stored in tiles.
     """
     (rows, columns), (high, wide) = matrix, stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))
-    title = f"the shard of one chip: {rows} x {columns}"
-    title += f" in {high // TILE} x {wide // TILE} tiles" if tiled else ""
+    title = f"the shard of one chip: {rows} x {columns} in {high // TILE} x {wide // TILE} tiles"
     drawing = Drawing(w + 4, h + 4, title)
     for area, fill in (((w, h), "var(--empty)"), ((right, below), tone(0))):
         drawing.box((2, 2, *area), rx=0, fill=fill, stroke="none")
     padded = [(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)]
     drawing.hatch(padded, colour="var(--soft)")
     tile = TILE * scale
-    if tiled and tile >= FINEST:
+    if tile >= FINEST:
         across, down = (range(n // TILE) for n in (wide, high))
         tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
         drawing.blocks(tiles, stroke=INK)

@@ -20,12 +20,25 @@ from ttkit.words import short
 # then 10.7 px. On a narrow page the style keeps a width of 576 px, so this text still has 10 px.
 WIDTH = 6.4
 DOTS_PER_INCH = 192
-LEGEND = 84  # A line of a legend has room for this many letters; each sign takes the room of 8.
+LEGEND = 100  # A line of a legend has room for this many letters; each sign takes the room of 7.
 # Each colour of a curve stands out from a light and from a dark page.
 COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
-DASHES = ("-", "--", ":")  # Different dashes keep curves apart that lie on one another.
-HATCHES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
+# Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
+# common divisor, 30 curves differ.
+DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
+HATCHES = (
+    None,
+    "//",
+    "..",
+    "xx",
+    "--",
+    "\\\\",
+)  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
+NAMED = 4  # So many curves have their names at their ends; more have a legend.
+NAME = 20  # The name at the end of a curve is broken into lines of at most this many letters.
+LINE = 0.09  # A line of such a name takes this part of the height of the Axes.
+LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 0}
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
 # Charts are drawn in the colours of a light page. On a dark page, the style of pictures inverts
@@ -42,7 +55,7 @@ class Chart:
     """
 
     title: str
-    height = 3.0  # The figure has this height in inches.
+    height = 2.8  # The figure has this height in inches.
 
     def draw(self, ax) -> None:
         """Draw into a matplotlib Axes."""
@@ -58,14 +71,13 @@ class Chart:
         return ax
 
     def _repr_html_(self) -> str:
-        """Return the chart as a separate image, so that its styles and ids do not mix with those of
-        the page.
-        """
-        return on_page(self.image)
+        return on_page("".join(self.title_and_image))
 
     @cached_property
-    def image(self) -> str:
-        """Return the HTML of the image alone."""
+    def title_and_image(self) -> tuple[str, str]:
+        """The HTML of the title, and that of the chart as a separate image, so that its styles and
+        ids do not mix with those of the page.
+        """
         from matplotlib import style
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
@@ -75,14 +87,24 @@ class Chart:
             figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
             self.draw(ax)
+            title = ax.get_title("left")
+            ax.set_title("")
+            if legend := ax.get_legend():
+                signs, labels = ax.get_legend_handles_labels()
+                letters = [7 + len(label) for label in labels]
+                fits = sum(letters) <= LEGEND
+                columns = len(labels) if fits else LEGEND // max(letters)
+                legend.remove()
+                figure.legend(signs, labels, ncols=columns, loc="outside upper left")
             # A date and a version in the file would make saved pictures different in every run.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
             # `savefig` would draw everything twice, and the first drawing would not be used.
             FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
         return (
+            f'<div class="ttkit-title" style="white-space:pre-line">{escape(title)}</div>',
             f'<img class="ttkit-chart" alt="{escape(text)}" width="614" '
-            f'src="data:image/svg+xml;base64,{image}">{self.spots(ax)}'
+            f'src="data:image/svg+xml;base64,{image}">{self.spots(ax)}',
         )
 
     def spots(self, ax) -> str:
@@ -91,28 +113,26 @@ class Chart:
 
 
 def entitle(ax, title: str) -> None:
-    """Set the title. If anything has a label, put a legend between the title and the Axes."""
-    from matplotlib.transforms import blended_transform_factory
+    """Set the title, and a legend if anything has a label."""
+    ax.set_title(title)
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend()
 
-    signs, labels = ax.get_legend_handles_labels()
-    letters = [8 + len(label) for label in labels]
-    fits = sum(letters) <= LEGEND
-    columns = (len(labels) if fits else LEGEND // max(letters)) or 1
-    title = "\n".join(fill(line, 68) for line in title.split("\n"))
-    text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
-    left = ax.transAxes
-    if len(ax.figure.axes) == 1:
-        # Long names of bars move the Axes to the right, so title and legend are placed relative to
-        # the left edge of the figure.
-        left = blended_transform_factory(ax.figure.transFigure, left)
-        text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
-        text.set_x(0.01)
-    if labels:
-        # matplotlib fills a legend column by column. In this order of labels, it reads row by row.
-        rows = [n for column in range(columns) for n in range(column, len(labels), columns)]
-        how = {"bbox_to_anchor": (0.01, 1), "bbox_transform": left, "loc": "lower left"}
-        signs, labels = [signs[n] for n in rows], [labels[n] for n in rows]
-        ax.legend(signs, labels, ncols=columns, **how).set_in_layout(False)
+
+def _name(ax, lines: Sequence, ends: Points) -> None:
+    """Write the name of each line to the right of its end, and join the two.
+
+    A name is moved up if it would cover the one below it.
+    """
+    ax.autoscale_view()
+    place, low = ax.transScale + ax.transLimits, -1.0
+    for end, line in sorted(zip(ends, lines), key=lambda pair: pair[0][1]):
+        name = fill(line.get_label(), NAME)
+        low = max(place.transform(end)[1], low + LINE * (1 + name.count("\n")))
+        look = {"color": line.get_color(), "linestyle": line.get_linestyle(), **LEADER}
+        ax.annotate(
+            name, end, (1.05, low), textcoords="axes fraction", va="center", arrowprops=look
+        )
 
 
 @dataclass(repr=False)
@@ -161,8 +181,9 @@ class Curves(Chart):
 
         ax.set_xlabel(self.over)
         ax.grid(axis="y")
+        lines, ends = [], []
         for i, (name, points) in enumerate(self.curves.items()):
-            dash = "" if name in self.dots else DASHES[(i + i // len(COLOURS)) % len(DASHES)]
+            dash = "" if name in self.dots else DASHES[i % len(DASHES)]
             # Curves that are drawn first are wider, so that they stay visible below later ones.
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
             dots = "o" if not dash or len(points) <= DOTS else ""
@@ -170,8 +191,13 @@ class Curves(Chart):
             x, y = zip(*points) if points else ((), ())
             if name == "break-even":  # This line is a level to compare curves with, not data.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
-            ax.plot(x, y, linestyle=dash, label=name, **look)
-        entitle(ax, self.title)
+            lines += ax.plot(x, y, linestyle=dash, label=name, **look)
+            ends += [point for point in points if math.isfinite(point[1])][-1:]
+        ax.set_title(self.title)
+        if len(ends) == len(self.curves) <= NAMED and not self.dots:
+            _name(ax, lines, ends)
+        else:
+            ax.legend()
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
         if not any(self.curves.values()):  # Without points, numbers on the axes have no meaning.
@@ -224,8 +250,7 @@ class Stacks(Chart):
         return f"{name}: {self._text(sum(self.rows[name]))}" if self.unit == "B" else name
 
     def __post_init__(self):
-        lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
-        self.height = 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
+        self.height = 0.95 + (0.29 if len(self.rows) <= 16 else 0.2) * len(self.rows)
 
     def draw(self, ax) -> None:
         """Draw a bar for each row. Each part has its own hatching in addition to its colour."""
@@ -233,12 +258,11 @@ class Stacks(Chart):
 
         left = [0.0] * len(self.rows)
         names = [fill(self._name(name), BESIDE) for name in self.rows]
-        for i, part in enumerate(self.parts):
-            sizes = [row[i] for row in self.rows.values()]
+        looks = zip(itertools.cycle(COLOURS), itertools.cycle(HATCHES))
+        for part, sizes, (other, hatch) in zip(self.parts, zip(*self.rows.values()), looks):
             # If the part has no name, the name of the bar selects the colour, such as "weights".
-            colour = [ROLES.get(part or name, COLOURS[i % len(COLOURS)]) for name in self.rows]
-            look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
-            look["hatch"] = HATCHES[i % len(HATCHES)] or None
+            colour = [ROLES.get(part or name, other) for name in self.rows]
+            look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK, "hatch": hatch}
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
             label = part if self.parts[1:] else ""
@@ -247,16 +271,16 @@ class Stacks(Chart):
                 if not size:  # The bar would show its edge, and the axis would end at it.
                     bar.remove()
             left = [a + b for a, b in zip(left, sizes)]
-        if self.room:
-            ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
         if self.unit in ("B", "s"):
             ax.xaxis.set_major_formatter(EngFormatter(self.unit))
         else:
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
-        ax.set_xlim(0, max(ax.get_xlim()[1], 1.1 * self.room))
+        end = max(ax.get_xlim()[1], 1.1 * self.room)
+        ax.set_xlim(0, end)
         if self.room:  # A bar that reaches into the red area does not fit.
-            ax.axvspan(self.room, ax.get_xlim()[1], color="#d64545", alpha=0.15, zorder=0)
+            ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
+            ax.axvspan(self.room, end, color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
         ax.grid(axis="x")
         entitle(ax, self.title)

@@ -37,7 +37,7 @@ class CostCurves(Curves):
           cross-over at 83.3 KiB: tree below, line from there on
     """
 
-    height = 3.6
+    height = 3.4
 
     def __init__(
         self, title: str, algorithms: Mapping[str, Callable[[int], Plan]], size: int = 4096
@@ -46,10 +46,12 @@ class CostCurves(Curves):
             name: tuple((n, cost(build(n)).time_s) for n in SIZES)
             for name, build in algorithms.items()
         }
-        super().__init__(title, curves, over="bytes that each chip has")
         self.size = size
         self.at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-        self.crossings: list[tuple[int, float, str, str]] = []
+        times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
+        title += f"\n  at {size_text(size)}: {times}"
+        super().__init__(title, curves, over="bytes that each chip has")
+        self.crossings: list = []
         best = [min((curves[name][i][1], name) for name in curves)[1] for i in range(len(SIZES))]
         for below, above in itertools.pairwise(best):
             if below != above and (found := crossover(algorithms[below], algorithms[above])):
@@ -57,26 +59,24 @@ class CostCurves(Curves):
                 self.crossings.append((found, there, below, above))
 
     def __repr__(self) -> str:
-        times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
-        lines = [self.title, f"at {size_text(self.size)}: {times}"]
-        for size, _, below, above in self.crossings:
-            lines.append(f"cross-over at {size_text(size)}: {below} below, {above} from there on")
-        return "\n  ".join(lines)
+        found = (
+            f"cross-over at {size_text(size)}: {below} below, {above} from there on"
+            for size, _, below, above in self.crossings
+        )
+        return "\n  ".join([self.title, *found])
 
     def draw(self, ax) -> None:
         """Draw the curves, a vertical line at `size`, and a cross at each cross-over."""
         from matplotlib.ticker import FuncFormatter, LogLocator
 
-        named = {f"{name}: {_micro(self.at[name])}": self.curves[name] for name in self.curves}
-        Curves(f"{self.title} · at {size_text(self.size)}", named, over=self.over).draw(ax)
-        ax.set(xscale="log", yscale="log")
+        ax.set(xscale="log", yscale="log", ymargin=0.2)
+        super().draw(ax)
         ax.axvline(self.size, color=INK, linewidth=0.8, linestyle=":")
         for size, there, below, above in self.crossings:
             ax.plot(size, there, color=INK, marker="x", ms=9, mew=2)
             text = f"cross-over at {size_text(size)}:\n{below} below,\n{above} from there on"
             ax.annotate(text, (size, there), (12, -12), textcoords="offset points", va="top")
-        ax.set_ylim(bottom=min(y for points in self.curves.values() for _, y in points) / 4)
         ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
-        ax.xaxis.set_minor_locator(LogLocator(base=2, numticks=2))
+        ax.minorticks_off()
         ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))

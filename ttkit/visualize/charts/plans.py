@@ -47,8 +47,8 @@ def record_text(record, end: int) -> str:
     """Return a record as a line of text."""
     checked = record.validation_loss is not None
     validation = f", validation {record.validation_loss:.4f}" if checked else ""
-    speed = f"{record.tokens_per_s:,.0f} tokens/s"
-    return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
+    loss = f"loss {record.loss:.4f}{validation}"
+    return f"step {record.step}/{end}: {loss}, {record.tokens_per_s:,.0f} tokens/s"
 
 
 # ---------------------------------------------------------------- layouts
@@ -71,16 +71,23 @@ def layout_tables(layouts, most: int) -> list[Report]:
         times = each.times
         serial = times.total + times.hidden * layouts.machine.overlap
         rows.append(
-            [str(each.layout), _mesh(each), f"{each.memory.total / 1e9:.2f}", short(sent, "B")]
-            + [f"{part / times.total:.0%}" for part in (times.communication, times.bubble)]
-            + [short(serial, "s"), short(serial - times.hidden, "s")]
-            + [f"{sign}{each.tokens_per_s:,.0f}", f"{each.mfu:.1%}"]
+            [
+                str(each.layout),
+                f"{sign}{each.tokens_per_s:,.0f}",
+                f"{each.mfu:.1%}",
+                f"{each.memory.total / 1e9:.2f}",
+                _mesh(each),
+                short(sent, "B"),
+                *(f"{part / times.total:.0%}" for part in (times.communication, times.bubble)),
+                short(serial, "s"),
+                short(serial - times.hidden, "s"),
+            ]
         )
     count = f"{len(layouts.fitting)} layouts fit, {len(layouts.refused)} were refused"
     if len(layouts.fitting) > most:
         count += f"; the fastest {most}"
-    columns = ["<layout", "<mesh", "GB a chip", "sent by a chip", "exposed", "bubble"]
-    columns += ["step, modelled", "overlapped", "tokens/s", "MFU"]
+    columns = ["<layout", "tokens/s", "MFU", "GB a chip", "<mesh", "sent by a chip"]
+    columns += ["exposed", "bubble", "step, modelled", "overlapped"]
     found = [Report(f"{layouts.title}: {count}", columns, rows)]
     if layouts.refused:
         why = [[reason, f"{n}"] for reason, n in layouts.reasons().most_common(most)]
@@ -187,16 +194,18 @@ class LayoutMap(Curves):
         )
 
     def _repr_html_(self) -> str:
-        image, page, says = self.image, self.layouts, "Click a point to see its layout."
+        title, image = self.title_and_image
+        page, says = self.layouts, "Click a point to see its layout."
         if not page.fitting:
             says = "No layout fits."
         if self.chosen:
             mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")
             page, says = self.layouts.explain(chosen), "Click it again to see all layouts."
-        title = f'<div class="ttkit-title" role="status">{says}</div>'
-        below = f"<div>{title}{page._repr_html_()}</div>"
-        return on_page(f'{LOOK}<div class="ttkit-map">{image}</div>{below}')
+        below = (
+            f'<div><div class="ttkit-title" role="status">{says}</div>{page._repr_html_()}</div>'
+        )
+        return on_page(f'{LOOK}{title}<div class="ttkit-map">{image}</div>{below}')
 
     def act(self, number: str) -> str:
         """Choose the layout with this number in the table, from 0, or no layout if it was chosen

@@ -172,16 +172,15 @@ def schedule_picture(
     """
     if isinstance(what, Timetable):
         return SchedulePicture(what, measured)
-    schedule = what
     problem = ""
     try:
-        schedule.validate()
+        what.validate()
     except TTKitError as wrong:
-        problem = str(wrong).split("\n")[0].replace(f" of {schedule!r}", "", 1)
+        problem = str(wrong).split("\n")[0].replace(f" of {what!r}", "", 1)
     if measured and measured.time_s:
-        modelled = timetable(schedule, *_medians(measured))
+        modelled = timetable(what, *_medians(measured))
         return SchedulePicture(modelled, measured, "s", problem)
-    return SchedulePicture(timetable(schedule), measured, "", problem)
+    return SchedulePicture(timetable(what), measured, "", problem)
 
 
 def _medians(ran: Timetable) -> tuple[list[float], list[float], list[float]]:

@@ -37,8 +37,8 @@ def play(
             value every 1.6 seconds.
         tallest: the values that give the tallest picture, if the start values do not. Room is kept
             for that picture, so that the page does not jump; a taller picture scrolls.
-        controls: the values of each control. A sequence of numbers gives a slider. A sequence of
-            words, or a mapping from words to values, gives a list. A bool gives a box to tick.
+        controls: the values of each control: a sequence, or a mapping from the words of each value
+            to the value. Numbers give a slider, other values a list. A bool gives a box to tick.
 
     Example:
         >>> from ttkit.visualize.charts import Stacks
@@ -118,7 +118,7 @@ def _handle(name: str, given: Values, value):
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
     if isinstance(given, bool):
         return widgets.Checkbox(**how, indent=False)
-    options = list(given.items()) if isinstance(given, Mapping) else list(given)
-    if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        return widgets.Dropdown(options=options, **how)
-    return widgets.SelectionSlider(options=options, **how)
+    named = given if isinstance(given, Mapping) else {str(each): each for each in given}
+    numbers = all(isinstance(each, (int, float)) for each in named.values())
+    kind = widgets.SelectionSlider if numbers else widgets.Dropdown
+    return kind(options=list(named.items()), **how)
