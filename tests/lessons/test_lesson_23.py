@@ -44,5 +44,5 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 
 
 def test_a_layout_that_is_not_in_the_table_is_named():
-    with pytest.raises(RuntimeError, match=r"'DP16 SP'.*has that name"):
+    with pytest.raises(RuntimeError, match=r"'DP16 SP'.*has this name"):
         check("23.layout", ("DP16 SP", "memory"))
