@@ -53,6 +53,7 @@ def test_closed_meshes_and_foreign_tensors(wide, tensor):
     for call in (
         lambda: ttnn.add(tensor, tensor),
         lambda: wide.create_submesh(ttnn.MeshShape(1, 1)),
+        lambda: wide.reshape(ttnn.MeshShape(1, 8)),
         lambda: ttkit.from_numpy(np.ones(2, np.float32), device=wide),
     ):
         with pytest.raises(TTKitError, match="is closed"):
