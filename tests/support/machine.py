@@ -8,7 +8,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster import descriptor_path
+from ttkit.descriptors.reading import descriptor_path
 from ttkit.hardware import SYSTEMS, System
 from ttkit.plans import Topology, topology
 from ttkit.sim import mesh as sim_mesh

@@ -64,23 +64,6 @@ def test_mgd_shape_mismatch(context, tmp_path, monkeypatch):
     assert "a descriptor whose device_topology has dims [4, 8]" in cure
 
 
-TP = DistributedConfig(enable_tp=True)
-
-
-@pytest.mark.parametrize("shape, config", [([1, 32], BOTH), ([8, 4], TP)])
-def test_parallelism_axis_mismatch(context, shape, config):
-    context.open_device(shape)
-    wrong, cure = message_of(context.initialize_parallelism_context, config)
-    assert (
-        "The number of parallelization axes must be equal to the number of mesh shape dimensions"
-        in wrong
-    )
-    assert (
-        "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
-        in cure
-    )
-
-
 def test_mgd_file_not_found(context, monkeypatch):
     monkeypatch.setenv(
         "TT_MESH_GRAPH_DESC_PATH", "/nowhere/galaxy_1x32_mesh_graph_descriptor.textproto"
