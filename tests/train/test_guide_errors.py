@@ -1,5 +1,5 @@
 """The troubleshooting section of the distributed training guide, row by row: its message comes,
-and its cure with it.
+and its cure with it (those of a mismatch of axes: test_context.py).
 """
 
 import pytest
