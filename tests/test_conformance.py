@@ -2,11 +2,9 @@
 its own.
 """
 
-import os
 import pathlib
-import re
-import subprocess
-import sys
+
+from started import all_cases_pass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Frozen, because the runner collects garbage at each close, and what imports made is never any.
@@ -17,15 +15,4 @@ def test_recorded_cases(capsys):
     cases = sorted(
         str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "conformance").glob("*.json")
     )
-    command = [sys.executable, "tests/conformance/run.py", STRICT, *cases]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-    )
-    *rows, last = done.stdout.splitlines() or [""]
-    with capsys.disabled():
-        print(f"\nconformance: {last}")
-    passed = re.fullmatch(r"passed (\d+)/(\d+)", last)
-    assert done.returncode == 0 and passed and passed[1] == passed[2] != "0", "\n".join(
-        [*[row for row in rows if "FAIL" in row], last, done.stderr[-2000:]]
-    )
+    all_cases_pass(capsys, "conformance", "tests/conformance/run.py", STRICT, *cases)

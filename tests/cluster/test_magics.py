@@ -11,6 +11,8 @@ import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
+from tests.cluster.test_cluster import family
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PRINTS = """%%px
@@ -61,13 +63,6 @@ class Notebook:
         self.traceback = reply.get("traceback")
         error = f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else ""
         return texts["stdout"], texts["stderr"], shown, error
-
-    def family(self):
-        return [
-            each
-            for each in psutil.Process(self.pid).children(recursive=True)
-            if each.status() != psutil.STATUS_ZOMBIE
-        ]
 
     def end(self):
         self.client.stop_channels()
@@ -215,7 +210,7 @@ threading.Thread(target=tell, daemon=True).start()""")
 
 
 def test_the_cell_that_starts_a_cluster_run_again(notebook):
-    before = notebook.family()
+    before = family(notebook.pid)
     stdout, _, _, error = notebook.run("cluster = ttkit.Cluster(2).start()")
     assert (stdout, error) == (
         "Cluster(2), started before, is stopped: this one takes its place\n",
@@ -226,7 +221,7 @@ def test_the_cell_that_starts_a_cluster_run_again(notebook):
 
 
 def test_a_kernel_that_is_killed_takes_its_engines_along(notebook):
-    below = notebook.family()
+    below = family(notebook.pid)
     assert len(below) >= 5  # supervisor, controller, mpirun, two engines
     notebook.manager.restart_kernel(now=True)
     _, left = psutil.wait_procs(below, timeout=60)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from places import many
 
 import ttkit
+from tests.descriptors.test_old_yaml import OLD
 from ttkit.cluster import read_descriptor
 from ttkit.descriptors.reading import DESCRIPTOR_FOLDER, load_text
 
@@ -22,10 +23,6 @@ TEXTS = [
     ]
 ]
 TEXTS += [row["mgd_text"] for row in json.loads((HERE / "more_opens.json").read_text())["opens"]]
-OLD = """ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}
-Board: [{ name: lbox, type: Mesh, topology: [1, 8]}]
-Mesh: [{id: 0, board: lbox, device_topology: [1, 8], host_topology: [1, 1]}]
-"""
 PIECES = [
     "{", "}", "[", "]", ":", ",", '"', "#", "\n", "0", "-1", "99999999999999999999", "name", "dims", "dim_types", "RING", "INVALID_TYPE",
     "policy: RELAXED", "arch: BLACKHOLE", "mesh_id: 7", "device_id: 1", "switch { }", "graph { }", "mesh_descriptors { }", "graph_descriptors { }",

@@ -9,10 +9,11 @@ import pathlib
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from machine import describe
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster import MeshInstance, descriptor_path
+from ttkit.cluster import MeshInstance
 from ttkit.descriptors.placing import chips_of, placed
 from ttkit.hardware import SYSTEMS, current_system
 from ttkit.hardware.systems import grid_links
@@ -77,10 +78,9 @@ def test_every_machine_is_a_line_and_a_ring(name):
         assert all(machine.linked(*pair) for pair in seen.links())
 
 
-def test_a_line_on_a_galaxy_through_the_environment(written, monkeypatch):
+def test_a_line_on_a_galaxy_through_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("TTKIT_SYSTEM", "galaxy")
-    text = descriptor_path(32).read_text().replace("8, 4", "1, 32")
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
+    describe(monkeypatch, tmp_path, 32, 1, 32)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 32)) as mesh:
         ids = mesh.get_device_ids()
         assert all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids))
@@ -90,28 +90,23 @@ def test_a_line_on_a_galaxy_through_the_environment(written, monkeypatch):
         ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
 
 
-def test_no_environment_no_descriptor(written, monkeypatch):
-    text = descriptor_path(8).read_text().replace("2, 4", "1, 8")
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
+def test_no_environment_no_descriptor(tmp_path, monkeypatch):
+    describe(monkeypatch, tmp_path, 8, 1, 8)
     assert current_system().shape == (1, 8) and current_system().cards == SYSTEMS["t3000"].cards
     monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH")
     assert current_system() is SYSTEMS["t3000"]
 
 
-def test_a_changed_file_is_read_again(written, monkeypatch):
-    text = descriptor_path(8).read_text()
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
+def test_a_changed_file_is_read_again(tmp_path, monkeypatch):
+    describe(monkeypatch, tmp_path, 8, 2, 4)
     assert current_system().shape == (2, 4)
-    written(text.replace("2, 4", "4, 2"))
+    describe(monkeypatch, tmp_path, 8, 4, 2)
     assert current_system().shape == (4, 2)
 
 
-def test_visible_devices_and_a_descriptor(written, monkeypatch):
+def test_visible_devices_and_a_descriptor(tmp_path, monkeypatch):
     monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setenv(
-        "TT_MESH_GRAPH_DESC_PATH",
-        str(written(descriptor_path(8).read_text().replace("2, 4", "1, 4"))),
-    )
+    describe(monkeypatch, tmp_path, 8, 1, 4)
     assert sorted(current_system().ids[0]) == [0, 1, 2, 3]
 
 
@@ -125,12 +120,9 @@ def test_chips_of_hosts():
     assert chips_of(mesh_of((rows, 2)))[rows - 1, 1] == (0, 2 * rows - 1)
 
 
-def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):
+def test_all_chips_stay_visible_beside_a_small_descriptor(tmp_path, monkeypatch):
     """Asked of the real library, as the messages of the next test."""
-    monkeypatch.setenv(
-        "TT_MESH_GRAPH_DESC_PATH",
-        str(written(descriptor_path(8).read_text().replace("2, 4", "2, 2"))),
-    )
+    describe(monkeypatch, tmp_path, 8, 2, 2)
     assert (ttnn.get_num_devices(), ttnn.get_device_ids(), ttnn.get_num_pcie_devices()) == (
         8,
         list(range(8)),
@@ -141,9 +133,8 @@ def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):
         assert mesh.get_device_ids() == [4, 5] and "device 4" in mesh._repr_html_()
 
 
-def test_a_chip_beside_the_descriptor_with_a_fabric(written, monkeypatch):
-    text = descriptor_path(8).read_text().replace("2, 4", "2, 2")
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
+def test_a_chip_beside_the_descriptor_with_a_fabric(tmp_path, monkeypatch):
+    describe(monkeypatch, tmp_path, 8, 2, 2)
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     with pytest.raises(ttkit.TTKitError, match="Physical chip id 6 not found in control plane"):
         ttnn.open_device(6)

@@ -3,13 +3,11 @@ check.py comes from the real library's side.
 """
 
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from started import all_cases_pass
 
 import ttkit
 from ttkit import ttnn
@@ -142,16 +140,5 @@ def test_recorded_openings(row, written, monkeypatch):
 
 @pytest.mark.long
 def test_the_recorders_own_check(capsys):
-    command = [sys.executable, "tests/descriptors/check.py", STRICT]
-    command += ["--textprotos", str(WHEEL)] if WHEEL else []
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-    )
-    *rows, last = done.stdout.splitlines() or [""]
-    with capsys.disabled():
-        print(f"\ndescriptors: {last}")
-    passed = re.fullmatch(r"passed (\d+)/(\d+)", last)
-    assert done.returncode == 0 and passed and passed[1] == passed[2] != "0", "\n".join(
-        [*rows, last, done.stderr[-2000:]]
-    )
+    textprotos = ["--textprotos", str(WHEEL)] if WHEEL else []
+    all_cases_pass(capsys, "descriptors", "tests/descriptors/check.py", STRICT, *textprotos)

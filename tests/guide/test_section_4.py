@@ -18,30 +18,19 @@ def test_gelu_on_one_device():
     ttnn.close_device(device)
 
 
-def test_gelu_on_four_devices():
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+def test_gelu_on_four_devices(dtype):
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
     values = np.random.default_rng(1).random((1, 1, 32, 128), dtype=np.float32)
     # no mapper: all of it on each device
-    tensor = ttnn.from_torch(values, layout=ttnn.TILE_LAYOUT, device=mesh_device)
+    tensor = ttnn.from_torch(values, dtype=dtype, layout=ttnn.TILE_LAYOUT, device=mesh_device)
     output = ttnn.gelu(tensor)
-    shards = ttnn.get_device_tensors(output)
-    assert len(shards) == 4
-    for shard in shards:
-        np.testing.assert_allclose(
-            ttkit.to_numpy(shard), gelu(values.astype(np.float64)), **tolerance()
-        )
-
-
-def test_the_bfloat16_input_of_the_guide():
-    mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
-    values = np.random.default_rng(2).random((1, 1, 32, 128), dtype=np.float32)
-    tensor = ttnn.from_torch(
-        values, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh_device
-    )
-    output = ttnn.gelu(tensor)
-    assert output.dtype is ttnn.bfloat16
-    given, made = (ttkit.to_numpy(ttnn.get_device_tensors(t)[3]) for t in (tensor, output))
-    np.testing.assert_allclose(made, gelu(given.astype(np.float64)), **tolerance(ttnn.bfloat16))
+    assert output.dtype is dtype
+    given, made = (list(map(ttkit.to_numpy, ttnn.get_device_tensors(t))) for t in (tensor, output))
+    assert len(made) == 4
+    for shard, result in zip(given, made, strict=True):
+        np.testing.assert_allclose(shard, values, rtol=2**-8)
+        np.testing.assert_allclose(result, gelu(shard.astype(np.float64)), **tolerance(dtype))
 
 
 def test_older_spelling_of_a_mesh_shape():

@@ -20,8 +20,10 @@ def shards_over(mesh_device):
 
 def test_all_gather_over_eight_devices():
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    tensor = shards_over(mesh_device)
     with pytest.warns(DialectWarning) as seen:
-        output = ttnn.all_gather(shards_over(mesh_device), dim=3, num_links=1)
+        for _ in range(3):
+            output = ttnn.all_gather(tensor, dim=3, num_links=1)
     assert len(seen) == 2  # no fabric was set, and no cluster axis given: each once
     for shard in ttnn.get_device_tensors(output):
         np.testing.assert_array_equal(ttkit.to_numpy(shard), VALUES)
@@ -41,15 +43,6 @@ def test_all_gather_along_the_columns():
             ttkit.to_numpy(shard), np.concatenate([pieces[column], pieces[4 + column]], 3)
         )
     ttnn.close_mesh_device(mesh_device)
-
-
-def test_each_older_form_warns_once():
-    mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    tensor = shards_over(mesh_device)
-    with pytest.warns(DialectWarning) as seen:
-        for _ in range(3):
-            ttnn.all_gather(tensor, dim=3, num_links=1)
-    assert len(seen) == 2
 
 
 def test_strict_refuses_the_older_forms():

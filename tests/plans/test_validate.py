@@ -5,16 +5,7 @@ import dataclasses
 import pytest
 
 from ttkit.errors import TTKitError
-from ttkit.plans import (
-    Plan,
-    Transfer,
-    all_gather,
-    all_reduce,
-    broadcast,
-    reduce_scatter,
-    shift,
-    topology,
-)
+from ttkit.plans import Plan, Transfer, all_gather, broadcast, reduce_scatter, shift, topology
 
 T3000 = topology("t3000")  # 4 0 2 6 / 5 1 3 7
 N300 = topology("n300")
@@ -47,7 +38,6 @@ def without(plan, left_out):
 
 GATHER = all_gather(T3000, 1024, axis=1, links=1)
 SCATTER = reduce_scatter(T3000, 1024, axis=1, links=1)
-REDUCE = all_reduce(T3000, 1024, axis=1, links=1)
 SHIFT = shift(T3000, 1024, axis=1)
 
 WRONG = {

@@ -518,12 +518,8 @@ def test_the_other_model_says_so_wherever_it_is_shown(mesh):
 
 def test_what_comes_through_a_socket_is_waited_for():
     """A ring's next product begins when its operand has come, not before."""
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
-        rows = np.arange(8 * 512 * 512, dtype=np.float32).reshape(1, 1, -1, 512)
-        cut = ttnn.ShardTensorToMesh(mesh, 2)
-        tiles = {"layout": ttnn.TILE_LAYOUT, "dtype": ttnn.float32}
-        x = ttkit.from_numpy(rows, device=mesh, mesh_mapper=cut, **tiles)
+        x = put(mesh, (1, 1, 512, 512), "R S2", ttnn.float32)
         with ttkit.profile() as prof:
             came = shifted(x, 1)
             ttnn.exp(x)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine import mapper_over
 from naive import Naive
-from places import many
+from places import many, parts
 
 import ttkit
 from ttkit import ttnn
@@ -21,13 +21,10 @@ def numbers(seed, *shape):
 
 
 def compare(tensor, naive):
-    coords = tensor.grid.coords
-    assert set(coords) == set(naive.parts)
-    for coordinate, shard in zip(coords, ttnn.get_device_tensors(tensor)):
-        have = ttkit.to_numpy(shard)
-        np.testing.assert_allclose(
-            have, naive.parts[coordinate], rtol=1e-4, atol=1e-4, err_msg=f"at {coordinate}"
-        )
+    have, near = parts(tensor), {"rtol": 1e-4, "atol": 1e-4}
+    assert have.keys() == naive.parts.keys()
+    for at, values in have.items():
+        np.testing.assert_allclose(values, naive.parts[at], **near, err_msg=f"at {at}")
 
 
 def place(mesh, kind, seed):

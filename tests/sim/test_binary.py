@@ -165,9 +165,6 @@ def test_whole_numbers_only(wide, put, check, name):
         getattr(ttnn, name)(put(wide, (2, 32)), put(wide, (2, 32)))
 
 
-TYPES = ["bfloat16", "float32", "bfloat8_b", "int32", "uint32", "uint16", "uint8"]
-
-
 def of(mesh, dtype, layout=ttnn.TILE_LAYOUT):
     sevens, dtype = np.full((32, 32), 7, np.float32), getattr(ttnn, dtype)
     return ttkit.from_numpy(sevens, dtype=dtype, device=mesh, layout=layout)

@@ -6,12 +6,6 @@ import ttkit
 from ttkit import TTKitError, ttnn
 
 
-@pytest.fixture
-def on(request):
-    yield ttkit.use_system
-    ttkit.use_system(None)
-
-
 @pytest.mark.parametrize(
     ("system", "kind"),
     [
@@ -24,8 +18,8 @@ def on(request):
         ("galaxy_bh", "BLACKHOLE_GALAXY"),
     ],
 )
-def test_kinds_of_machines(on, system, kind):
-    on(system)
+def test_kinds_of_machines(system, kind):
+    ttkit.use_system(system)
     assert ttnn.cluster.get_cluster_type() is ttnn.cluster.ClusterType[kind]
     black = system.endswith("bh") or system.startswith("p")
     assert ttnn.device.is_blackhole() is black and ttnn.device.is_wormhole_b0() is not black
@@ -37,8 +31,7 @@ def test_numbers_of_the_real_enumeration():
     assert [kinds.T3K.value, kinds.P150_X8.value, kinds.CUSTOM.value] == [3, 13, 18]
 
 
-def test_devices_one_by_one(on):
-    on("t3000")
+def test_devices_one_by_one():
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # which wants all chips
     assert [ttnn.GetPCIeDeviceID(i) for i in range(8)] == [0, 1, 2, 3] * 2
     assert (ttnn.GetNumPCIeDevices(), ttnn.GetNumAvailableDevices()) == (4, 8)
@@ -47,8 +40,7 @@ def test_devices_one_by_one(on):
     ttnn.CloseDevice(device)
 
 
-def test_memory_and_sizes(on):
-    on("t3000")
+def test_memory_and_sizes():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
         tensor = ttnn.zeros([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh)
         assert ttnn.is_tensor_storage_on_device(tensor)
@@ -59,8 +51,7 @@ def test_memory_and_sizes(on):
     assert ttnn.Tensor([1.0], [1], ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT).element_size() == 2
 
 
-def test_a_fabric_as_fixtures_set_it(on):
-    on("t3000")
+def test_a_fabric_as_fixtures_set_it():
     router = ttnn._ttnn.fabric.FabricRouterConfig()
     router.max_packet_payload_size_bytes = 6144
     modes = ttnn.FabricTensixConfig.DISABLED, ttnn.FabricUDMMode.DISABLED

@@ -116,15 +116,6 @@ def test_programs_are_counted():
         assert mesh.num_program_cache_entries() == 0
 
 
-def test_refused():
-    ttkit.use_system("t3000")
-    shape = ttnn.MeshShape
-    with opened(T3000) as mesh:
-        t = ttnn.zeros([2], device=mesh)
-    refused(lambda: mesh.reshape(shape(1, 8)), "is closed")
-    refused(lambda: ttnn.neg(t), "is closed")
-
-
 def test_each_mesh_and_submesh_has_the_next_id():
     """As on the real library's mock cluster."""
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:

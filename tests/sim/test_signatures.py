@@ -30,7 +30,6 @@ ANOTHER_FORM = {
 
 @pytest.fixture
 def mesh():
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as opened:
         yield opened
 

@@ -1,5 +1,6 @@
 """The simulator as a test finds it and leaves it, and machines that nobody sells."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +8,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
+from ttkit.descriptors.reading import descriptor_path
 from ttkit.hardware import SYSTEMS, System
 from ttkit.plans import Topology, topology
 from ttkit.sim import mesh as sim_mesh
@@ -30,6 +32,13 @@ def close_all() -> None:
     for opened in list(sim_mesh.opened_meshes):
         opened.close()
     ttkit.use_system(None)
+
+
+def describe(monkeypatch, folder, chips, *dims):
+    """Put the kit's descriptor of so many chips in use, in a file of the folder, with these dims."""
+    text, file = descriptor_path(chips).read_text(), folder / "mgd.textproto"
+    file.write_text(re.sub(r"dims: \[.*?\]", f"dims: {list(dims)}", text, count=1))
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(file))
 
 
 def mapper_over(mesh, dims, *more):

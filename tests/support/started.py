@@ -5,6 +5,7 @@ meshes of their own.
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -93,3 +94,17 @@ def passed(process, count, word="passed"):
     """It ended well, and the word came so many times."""
     assert process.returncode == 0, process.out + process.errors[-4000:]
     assert process.out.count(word) == count, process.out + process.errors[-4000:]
+
+
+def all_cases_pass(capsys, name, *words):
+    """A runner of recorded cases, in a process of its own: its last line counts those that pass."""
+    path = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH")]))
+    how = {"env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, *words], cwd=TESTS.parent, **how)
+    *rows, last = done.stdout.splitlines() or [""]
+    with capsys.disabled():
+        print(f"\n{name}: {last}")
+    passed = re.fullmatch(r"passed (\d+)/(\d+)", last)
+    assert done.returncode == 0 and passed and passed[1] == passed[2] != "0", "\n".join(
+        [*[row for row in rows if "FAIL" in row], last, done.stderr[-2000:]]
+    )

@@ -63,6 +63,13 @@ GRID = (
     "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes ({}) must "
     "equal mesh dimensions (2)."
 )
+# As the guide's troubleshooting has them.
+GUIDES_RULE = (
+    "The number of parallelization axes must be equal to the number of mesh shape dimensions"
+)
+GUIDES_CURE = (
+    "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
+)
 REFUSED = [
     ([1, 8], BOTH, LINE.format("true", "true")),
     ([1, 8], NONE, LINE.format("false", "false")),
@@ -79,7 +86,8 @@ def test_what_does_not_fit_is_refused(context, shape, config, message):
     context.open_device(shape)
     with pytest.raises(TTKitError) as error:
         context.initialize_parallelism_context(config)
-    assert message in str(error.value) and "\n  try: " in str(error.value)
+    wrong, _, cure = str(error.value).partition("\n  try: ")
+    assert message in wrong and GUIDES_RULE in wrong and GUIDES_CURE in cure
     assert not context.is_parallelism_context_initialized()
 
 

@@ -1,13 +1,12 @@
 """The troubleshooting section of the distributed training guide, row by row: its message comes,
-and its cure with it.
+and its cure with it (those of a mismatch of axes: test_context.py).
 """
 
 import pytest
-from machine import close_all
+from machine import close_all, describe
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster import descriptor_path
 from ttkit.train import AutoContext, DistributedConfig
 
 
@@ -39,27 +38,10 @@ def message_of(call, *arguments, **keywords):
     return wrong, cure
 
 
-@pytest.fixture
-def describe(tmp_path, monkeypatch):
-    """Puts a descriptor with these dims in use."""
-
-    def put(rows, columns):
-        text = descriptor_path(32).read_text()
-        file = tmp_path / "mgd.textproto"
-        file.write_text(
-            text.replace(
-                text[text.index("dims") : text.index("]") + 1], f"dims: [{rows}, {columns}]", 1
-            )
-        )
-        monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(file))
-
-    return put
-
-
 @pytest.mark.parametrize("shape", [[1, 32], [32, 1]])
-def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, describe, shape):
+def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, tmp_path, monkeypatch, shape):
     """Critical in the guide: `[1, 32]` and `[32, 1]` where the descriptor has 4x8."""
-    describe(4, 8)
+    describe(monkeypatch, tmp_path, 32, 4, 8)
     wrong, cure = message_of(context.open_device, shape)
     assert (
         f"Mesh shape mismatch!\nRequested mesh_shape: {shape}\nMGD device_topology dims: [4, 8]\n"
@@ -71,32 +53,15 @@ def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, describe, shape)
     assert context.get_device().get_num_devices() == 32
 
 
-def test_mgd_shape_mismatch(context, describe):
+def test_mgd_shape_mismatch(context, tmp_path, monkeypatch):
     """`mesh_shape: [4, 8]` with a descriptor of 1x32."""
-    describe(1, 32)
+    describe(monkeypatch, tmp_path, 32, 1, 32)
     wrong, cure = message_of(context.open_device, [4, 8])
     assert (
         "Mesh shape mismatch!\nRequested mesh_shape: [4, 8]\nMGD device_topology dims: [1, 32]"
         in wrong
     )
     assert "a descriptor whose device_topology has dims [4, 8]" in cure
-
-
-TP = DistributedConfig(enable_tp=True)
-
-
-@pytest.mark.parametrize("shape, config", [([1, 32], BOTH), ([8, 4], TP)])
-def test_parallelism_axis_mismatch(context, shape, config):
-    context.open_device(shape)
-    wrong, cure = message_of(context.initialize_parallelism_context, config)
-    assert (
-        "The number of parallelization axes must be equal to the number of mesh shape dimensions"
-        in wrong
-    )
-    assert (
-        "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
-        in cure
-    )
 
 
 def test_mgd_file_not_found(context, monkeypatch):
@@ -134,9 +99,9 @@ PHRASE = (
 )
 
 
-def test_physical_chip_id_not_found(context, describe):
+def test_physical_chip_id_not_found(context, tmp_path, monkeypatch):
     """A descriptor of fewer chips than the machine has, and a chip that it leaves out."""
-    describe(4, 4)
+    describe(monkeypatch, tmp_path, 32, 4, 4)
     wrong, cure = message_of(context.open_device, [1, 2], device_ids=[30, 31])
     assert PHRASE.format(30) in wrong
     assert "tt-topology -l mesh" in cure and "all 32 chips" in cure
