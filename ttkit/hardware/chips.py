@@ -7,6 +7,7 @@ published for the p300.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +67,8 @@ ENGINE = Fact(*MACHINES["engine"])
 CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
-class Link(NamedTuple):
+@dataclass(frozen=True)
+class Link:
     """One ethernet link between two chips; its figures are for one direction.
 
     `rates` and `latencies` hold measured figures. The first entry of each is for a message along a
@@ -77,7 +79,8 @@ class Link(NamedTuple):
     source: str
 
 
-class Chip(NamedTuple):
+@dataclass(frozen=True)
+class Chip:
     """One accelerator chip as it is on its card: name, memory, matrix engine, links.
 
     Example:

@@ -12,7 +12,7 @@ all use this time.
 
 import bisect
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from ttkit.words import counted, grouped
 PACKET, SMALLEST = 4096, 16
 
 
-class Cost(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Cost:
     """The modelled time of a plan, `time_s` in all and `step_times_s` of each step; it prints as a
     table that names its inputs.
 
