@@ -249,7 +249,7 @@ def test_a_pipelines_stages_have_their_balance_losses(alone, form):
     ("changes", "form", "text"),
     [
         ({"num_experts": 6}, Form((1, 4), 1, ep=True), "num_experts 6 is not divisible by the DDP"),
-        ({}, Form((1, 4), cp_axis=1), "share its experts' places, and 4 chips have a part"),
+        ({}, Form((1, 4), cp_axis=1), "share the slots of an expert, but each of 4 chips"),
         ({"intermediate_dim": 30}, Form((1, 4), None, 1), "Output features must be divisible"),
     ],
 )

@@ -89,7 +89,7 @@ def two():
         assert np.array_equal(have[0, 2], sent[1, 1])
         assert not have[0, 0].any()
         large = ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh)
-        sent = "the sender sent [32, 64] FLOAT32 TILE"
+        sent = "the sender's tensor is [32, 64] FLOAT32 TILE"
         refused(lambda: ttnn.experimental.recv_async(large, some), sent)
     others = joined([((RANK, 0), (RANK, 0))], **there)
     refused(lambda: ttnn.MeshSocket(mesh, others), "rank 1 calls MeshSocket")
