@@ -69,7 +69,8 @@ def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, l
     return found
 
 
-# These are the types of option values by the name of the value; values of other names are text.
+# The name of an option's value, such as N, selects the type of the value. A value whose name is not
+# here is text.
 TYPES = {"N": int, "GB/s": float, "PART": float}
 
 

@@ -120,7 +120,7 @@ def candidate(
     system: str = "t3000",
     overlap: bool = True,
 ):
-    """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
+    """Return the planner's candidate for a `ttkit.train.Layout`, even if it needs too much memory.
 
     Args:
         batch: the number of sequences in a step, over all data-parallel replicas.

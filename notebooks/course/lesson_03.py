@@ -27,8 +27,8 @@ Exercise(
     reference=_blocks,
     cases=OnMeshes(
         [(2, 4), (4, 2), (2, 2)],
-        # Each operand can also be cut over all devices, so that code with that mistake runs and
-        # gets the sentence for it.
+        # Each operand can also be cut over all devices, as in the first mistake below. Such an
+        # answer then runs, and its author sees the sentence about this mistake.
         lambda rows, columns: [
             (numbers(192 * rows, 32), (192, 32)),
             (numbers(32, 384 * columns), (32, 384)),

@@ -181,9 +181,9 @@ EXCHANGE = [
     for pairs in ("ae ea bf fb cg gc dh hd", "ab dc ef hg", "bc cb fg gf", "ba cd fe gh")
 ]
 
-# Each chunk is added up along its own tree, and the sum goes back along the same tree. Eight trees
-# have 56 edges, but there are only ten pairs, so some pair is in at least six trees. Here no pair
-# is in more than six.
+# Each chunk is added up along a tree, and the sum goes back along the same tree. Two trees serve
+# two chunks each. Eight trees have 56 edges, but there are only ten pairs, so some pair is in at
+# least six trees. Here no pair is in more than six.
 TREES = 2 * ["ab bc cd ae bf cg dh", "ef fg gh ea fb gc hd"] + [
     "ab bc cd ae ef fg gh",
     "ba bc cd bf fe fg gh",

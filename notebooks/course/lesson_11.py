@@ -101,7 +101,7 @@ SHAPES = {  # These are the meshes on all chips of each machine.
 RUNS: Any = (
     # Each row has the width of the embedding, the number of blocks and of heads, the precision, the
     # machine, and the runner type.
-    # All shapes fit; in float32 the shape (1, 8) would not.
+    # In the next row all shapes fit; in float32 the shape (1, 8) would not.
     (768, 40, 48, "bfloat16", "t3000", "default"),
     # The fastest shape, (4, 2), fits but leaves too little memory free.
     (2048, 22, 16, "float32", "t3000", "memory_efficient"),

@@ -8,9 +8,10 @@ from ttkit.train import Trainer
 
 
 def choices_of(settings, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Train on one chip; return the losses, and [steps, sequences, experts]: each expert's tokens.
+    """Train on one chip; return the losses, and how many tokens chose each expert.
 
-    The model has two blocks, and the tokens are those that choose experts of the second block.
+    The counts are [steps, sequences, experts]. The model has two blocks, and the counts are those
+    of the second block.
     """
     with tape(keeps={"topk"}) as calls, Trainer(settings) as trainer:
         losses = [record.loss for record in trainer.fit(steps, show=False)]

@@ -8,9 +8,12 @@ from ttkit import ttnn
 from ttkit.errors import TTKitError
 
 
-@pytest.mark.parametrize(("channels", "groups", "cores"), [(64, 4, 1), (320, 16, 2), (480, 8, 4)])
-def test_group_norm(wide, put, check, torch, channels, groups, cores):
-    x, grid = put(wide, (2, 1, 40, channels), "S0R"), ttnn.CoreGrid(x=8, y=cores)
+@pytest.mark.parametrize(
+    ("channels", "groups", "cores", "rows"),
+    [(64, 4, 1, 1), (320, 16, 2, 2), (480, 8, 4, 4), (96, 8, 4, 2)],  # 96 fit on 2 cores, too
+)
+def test_group_norm(wide, put, check, torch, channels, groups, cores, rows):
+    x, grid = put(wide, (2, 1, 40, channels), "S0R"), ttnn.CoreGrid(x=4, y=rows)
     vectors = [torch.rand(channels) for _ in range(2)]
     given = [ttnn.create_group_norm_weight_bias_rm(v, channels, cores) for v in vectors]
     weight, bias = (ttnn.from_torch(each, device=wide) for each in given)

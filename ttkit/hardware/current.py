@@ -37,7 +37,7 @@ def descriptor_in_use():
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
     if not path:
         return None
-    from ttkit.descriptors.placing import read_in_use  # This loads protobuf, so it comes late.
+    from ttkit.descriptors.placing import read_in_use  # This loads protobuf.
 
     return read_in_use(path)
 

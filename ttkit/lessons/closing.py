@@ -6,8 +6,9 @@ from ttkit import backend
 
 
 def tidy() -> None:
-    """Close every mesh, context, cluster and fabric that an earlier cell left open.
+    """Close the meshes, context, clusters and fabric that earlier cells left open.
 
+    A cluster is stopped only if it has a name in the notebook. On cards the same is true of a mesh.
     The sections of a lesson begin with `tidy()`, so that their cells can be run again in any order.
 
     Example:

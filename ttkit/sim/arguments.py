@@ -11,8 +11,8 @@ from ttkit.sim.tensor import Layout
 
 
 def keywords_of(other) -> Callable:
-    """Return a decorator for a function that passes its keywords on to `other`: its signature then
-    shows the keyword-only parameters of `other`."""
+    """Return a decorator for a function that passes its keywords on to `other`. The signature of
+    the decorated function shows the keyword-only parameters of `other`."""
 
     def shown(function):
         both = (inspect.signature(inspect.unwrap(f)) for f in (function, other))

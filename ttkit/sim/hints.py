@@ -1,4 +1,4 @@
-"""Hints: values that tell the hardware how to work, and that change no result.
+"""Hints: values that tell the hardware how to work. In the simulator they change no result.
 
 Hints are records: a program builds them by keyword with ttnn's defaults, prints them and passes
 them on. Nothing checks whether a chip could follow a hint, such as the block sizes of a matmul, the
@@ -66,7 +66,7 @@ def get_arch_name() -> str:
     return visible().chip.arch.lower()
 
 
-# ---------------------------------------------------------------- what works beside what
+# ---------------------------------------------------------------- cores, semaphores and events
 class SubDeviceId(NamedInt):
     """The number of a sub-device."""
 

@@ -196,7 +196,8 @@ def described(value):
     """Return a value with a description in place of each tensor and array in it."""
     if isinstance(value, Tensor):
         return DescribedTensor.of(value)
-    # A named tuple, such as a `CoreCoord`, has no tensors, and its class does not take an iterable.
+    # A named tuple, such as a `CoreCoord`, stays as it is, because its class does not take an
+    # iterable. So the tensors of a `ComplexTensor` stay, too.
     if type(value) in (list, tuple):
         return type(value)(map(described, value))
     # An array without dimensions is one number. It may be a parameter of the call, so it stays.
@@ -228,7 +229,8 @@ def stored_bytes(tensors: Sequence) -> int:
 # At most this many calls are remembered; a search over layouts needs a few thousand.
 MAX_KNOWN_CALLS = 1 << 15
 KEYABLE = (int, float, str, NoneType, Enum)
-# A repeated call gives its results these fields again. Their mesh and their allocation are new.
+# A repeated call gives its results the same values of these fields. The results get the mesh of the
+# tape, and an allocation of their own.
 REUSED_FIELDS = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
 
 

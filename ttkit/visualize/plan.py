@@ -24,7 +24,7 @@ from ttkit.visualize.drawing import (
 )
 from ttkit.words import counted, grouped
 
-LONGEST = 6  # A line of more chips is folded: chips are wider here than in the picture of a mesh.
+LONGEST = 6  # A line of more chips than this is folded, since chips are wide here.
 MOST = 12  # A plan of at most this many steps is shown whole on one page.
 # Each row is (most, columns, width, height). It is used if no chip has more than `most` chunks. It
 # gives the number of columns of boxes, and the size of a box in px.
@@ -162,7 +162,8 @@ def title_of(plan: Plan) -> str:
 def problem_of(plan: Plan, names: Sequence[str] = ()) -> tuple[str, int]:
     """Return the error of `plan.validate()`, and the number of the step that goes wrong.
 
-    The error has the names of the chips in place of their ids. A valid plan gives ("", -1).
+    In the error a name stands in place of an id after the word "chip"; ids in a list of chips stay.
+    A valid plan gives ("", -1).
     """
     named = dict(zip(map(str, plan.topology.chips), names))
     try:
@@ -263,7 +264,7 @@ class StepCells(Cells):
             boxes = []
             for chunk in slots[chip]:
                 if chunk not in step.after[chip]:
-                    boxes.append(Box([str(chunk)]))  # The chunk has not arrived: no colour.
+                    boxes.append(Box([str(chunk)]))  # The chunk has not arrived yet.
                     continue
                 key, share = (chip, chunk), step.contributors(chip, chunk)
                 box = Box(
@@ -290,11 +291,14 @@ class StepCells(Cells):
         """
         a, b = self.at[source], self.at[destination]
         off = min(9.0, self.gap_x / 5)
-        forward = self.grid.spot(a) < self.grid.spot(b)  # The arrow points down or right.
+        forward = self.grid.spot(a) < self.grid.spot(b)  # True if it points down or right.
         return self.course(a, b, -off, -2) if forward else self.course(a, b, off, 1.4 * off)
 
     def _label(self, arrow: Arrow) -> None:
-        """Write the chunk numbers of an arrow on it, with a plus if the destination adds them."""
+        """Write the chunk numbers of an arrow on it, with a plus if the destination adds them.
+
+        If the numbers are too long, write only how many chunks there are.
+        """
         source, to, (first, *_) = arrow.source, arrow.destination, arrow.chunks
         (x1, y1), (x2, y2), (right, up) = self.way(source, to)
         x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up

@@ -1,4 +1,4 @@
-"""The figure of a cluster's ranks in a notebook: a box for each, once or during a long wait."""
+"""The figure of a cluster's ranks in a notebook: at one moment, or renewed in a long wait."""
 
 import contextlib
 import time
@@ -47,7 +47,7 @@ def status_of(cluster: Cluster, title: str = ""):
 
 
 def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[str]:
-    """Yield the known facts about a rank; with TTKIT_PROGRESS=0 leave out what differs by run."""
+    """Yield the known facts about a rank; without those that TTKIT_PROGRESS=0 hides."""
     if shows_progress():
         for shape in report.meshes:
             yield f"mesh {'x'.join(map(str, shape))}"

@@ -28,7 +28,8 @@ from ttkit.hardware import current_system
 # The controller registers an engine at its next heartbeat. With ipyparallel's default of 3000 ms a
 # start would take twice as long.
 HEARTBEAT_MS = 250
-# mpirun does not send these variables to other hosts, so the command of an engine sets them there.
+# The command of each engine sets these variables, since mpirun does not send its own environment to
+# other hosts.
 CARRIED = (FOLDER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
 CONTROLLER_OPTIONS = (
     "--IPController.use_threads=True",
@@ -134,8 +135,8 @@ def start_commands(
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    # mpirun does not send its own environment to other hosts, and on this host a rank would get the
-    # shell's TTKIT_SYSTEM.
+    # mpirun does not send its own environment to other hosts. If the shell sets TTKIT_SYSTEM, every
+    # rank would get the shell's value.
     carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
     engine = ["env", *carried, *_words_for_ttnn(), *python_command("engines.engine")]
     if not words:  # Engines get an address, since the name of this host may not resolve.
@@ -148,9 +149,9 @@ def _words_for_ttnn() -> list[str]:
     """Return the `env ...` prefix of an engine's command that the real ttnn needs.
 
     ttnn contains its own Open MPI, and a process can use only one, so mpi4py must use that one.
-    If the shell does not set TT_METAL_HOME and TT_METAL_RUNTIME_ROOT, tt-run sets them to the
-    current folder. That is right in a source tree of tt-metal, but an installed ttnn would not find
-    its files there. So the prefix unsets them.
+    If the shell does not set TT_METAL_HOME and TT_METAL_RUNTIME_ROOT, `mpirun_command` sets them to
+    the current folder, as tt-run does. That is right in a source tree of tt-metal, but an installed
+    ttnn would not find its files there. So the prefix unsets them.
     """
     from ttkit.backend import is_simulated
 

@@ -2,10 +2,10 @@
 
     python - QUESTION < probe.py
 
-It needs a Python with only the standard library, since ttkit may not be installed there yet. The
-question is JSON: [folder, mpirun, names to exclude, [[another host, its address], ...]]. The answer
-is a line of JSON: what the host has, digests of its code, what is wrong, and which other hosts it
-cannot reach.
+It uses nothing but Python's standard library, since ttkit may not be installed there yet. The
+question is JSON: [folder, mpirun, folders to leave out, [[another host, its address], ...]]. The
+answer is a line of JSON: what the host has, digests of its code, what is wrong, and which other
+hosts it cannot reach.
 """
 
 import fnmatch
@@ -69,7 +69,7 @@ def mpi(named):
 
 
 def unreached(host, address):
-    """Return the host if no TCP connection to it can be opened, else None."""
+    """Return the host if it does not answer, else None. A refused connection is an answer, too."""
     try:
         socket.create_connection((address, PORT), REACH_S).close()
     except ConnectionRefusedError:  # The host answers, but no program listens on this port.

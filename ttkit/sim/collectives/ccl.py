@@ -35,8 +35,8 @@ class Path:
     Args:
         cluster_axis: 0 joins the chips of each column, 1 those of each row. Left out, all chips of
             the mesh take part; ttnn's all_gather and broadcast then need a mesh that is one line.
-        num_links: how many links each pair of chips uses; all of them when left out.
-        topology: a line or a ring of chips; the fabric decides when left out.
+        num_links: how many links each pair of chips uses; by default all, for all_broadcast one.
+        topology: a line or a ring of chips; by default the fabric's, for broadcasts a line.
     """
 
     cluster_axis: int | None = None
@@ -80,8 +80,8 @@ Check = Callable[[Call], None]
 
 
 # ---------------------------------------------------------------- checks, with ttnn's phrases
-# A check raises, or it sets fields of the call, such as the axes or the dimension.
-# These collectives may run on a part of the mesh that the tensor covers; the others need all chips.
+# A check raises an error, or it sets fields of the call, such as the axes or the dimension.
+# If a tensor covers a rectangle of the mesh, these collectives run there; others need all chips.
 AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 
 
@@ -348,7 +348,7 @@ def report(collective: str, mesh, shard_bytes: int, **how) -> None:
 def last_plan() -> Plan:
     """Return the plan of the collective that ran last on the simulator.
 
-    The plan is a ring where the call or the fabric asks for one and cables close it, else a line.
+    It is a ring where the call or the fabric asks for one and cables close it, else a line.
 
     Raises:
         TTKitError: no collective has run yet.

@@ -148,7 +148,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
         bias: Tensor | None = None,
         dtype: DataType | None = None,
     ) -> Tensor:
-        """Return each chip's part of the rows normalised, the second half of a norm.
+        """Return each chip's part of the rows, normalised with the statistics of the whole rows.
 
         Args:
             stats: the gathered results of the first half.
@@ -190,8 +190,8 @@ def group_norm(
 
     Args:
         weight, bias: what `create_group_norm_weight_bias_rm` returned, [1, 1, rows, 32].
-        core_grid: the grid of cores. The channels of a vector lie on one core, or they are cut over
-            the rows or the columns of the grid.
+        core_grid: the grid of cores. The channels of `weight` and `bias` lie on one core, or they
+            are cut over as many cores as the grid has rows or columns.
     """
     on = Operands(input_tensor, weight, bias)
     x, *vectors = on.arrays
@@ -204,12 +204,19 @@ def group_norm(
         if vector is None:
             continue
         flat = shaped(vector, on.lead, -1)
-        # The channels of each core are padded to whole tiles; the length then gives the cores.
-        cores = [n for n in cuts if -(-channels // (32 * n)) * 32 * n == flat.shape[-1]]
+        # On each core the channels are padded with zeros to whole tiles. So the length and the
+        # places of the zeros tell over how many cores a vector is cut.
+        ways = {n: shaped(flat, on.lead, n, -1) for n in cuts if flat.shape[-1] % n == 0}
+        cores = [
+            n
+            for n, parts in ways.items()
+            if parts.shape[-1] == -(-channels // (32 * n)) * 32
+            and not parts[..., channels // n :].any()
+        ]
         if not cores:
             rule = f"{flat.shape[-1]} values of a vector are not {channels} on the grid's cores"
             refuse(rule, "ttnn.create_group_norm_weight_bias_rm and core_grid")
-        parts = shaped(flat, on.lead, cores[0], -1)[..., : channels // cores[0]]
+        parts = ways[cores[0]][..., : channels // cores[0]]
         on.arrays[i] = shaped(parts, on.lead, 1, channels)
     return on.result(_weighted(on, normal, weight, bias), dtype, layout=output_layout)
 

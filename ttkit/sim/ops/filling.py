@@ -72,7 +72,7 @@ def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tenso
 
 
 def _register(name: str, value: float, what: str, moves="all") -> None:
-    """Enter two operations: one takes a shape, the other (`_like`) takes a tensor of that shape."""
+    """Enter two operations: `name` takes a shape, and `name_like` takes a tensor, for its shape."""
 
     make, like = (partial(function, fill_value=value) for function in (_filled, _filled_like))
     make.__doc__ = f"Return {what}, the same on every device."

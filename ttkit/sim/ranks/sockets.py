@@ -71,8 +71,8 @@ class _Channel:
         ranks: for each connection the rank of its sender and the rank of its receiver.
     """
 
-    # Where all chips send to a neighbour, this is the mesh axis, and 1 for the next chip or -1 for
-    # the previous one.
+    # If each chip of a mesh sends to a neighbour along one axis, this is (axis, step): step is 1 if
+    # it sends to the next chip, -1 if it sends to the previous one. Otherwise this is None.
     shift: tuple[int, int] | None = None
 
     def __init__(self, config: SocketConfig, ranks: Sequence[tuple[int, int]]):
@@ -83,7 +83,7 @@ class _Channel:
         self.queue: deque[tuple[str, Array]] = deque()
         self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
         _made[self.everyone] += 1
-        # A socket of another set of ranks may have the same tag: it uses another communicator.
+        # A socket of another set of ranks may have the same tag, as it has another communicator.
         self.tag = mpi.SOCKET + 2 * _made[self.everyone]
         if len(self.everyone) > 1:
             call = f"MeshSocket number {_made[self.everyone]}, chips {self.pairs} on ranks {ranks}"
@@ -215,7 +215,7 @@ def _driver(mesh: MeshDevice, core: MeshCoreCoord) -> int:
 
 
 def _shift(pairs: dict[Coordinate, Coordinate], shape: Coordinate) -> tuple[int, int] | None:
-    """The axis and the direction in which each chip is connected to the next; None otherwise."""
+    """The axis and the step by which each chip sends to a neighbour, or None if there is none."""
     for axis, n in enumerate(shape):
         for step in (1, -1) if n > 1 else ():
             after = {
@@ -277,7 +277,8 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Write what arrives from the other end into `output_tensor`, on the chips of the socket.
 
     Raises:
-        TTKitError: the socket is a sender's, or nothing has been sent inside this process.
+        TTKitError: the socket is a sender's, the tensor is on another mesh or on the host, or
+            nothing has been sent inside this process.
         CollectiveMismatch: the tensor that arrives has another shape, type or layout, or no tensor
             arrives in time.
     """

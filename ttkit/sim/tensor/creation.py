@@ -193,7 +193,10 @@ def _of_list(
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """Return a tensor of values that are listed row by row; every device gets all of them."""
+    """Return a tensor of values that are listed row by row.
+
+    Every device gets all values, except in a `distribute` block, whose mapper is used.
+    """
     values = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
     return from_torch(  # type: ignore[no-any-return]
@@ -274,9 +277,10 @@ def as_tensor(
         tensor: the same as for `from_torch`; with None the tensor in the file is returned.
         cache_file_name: the start of the file's name. ttnn adds the type and the layout, such as
             "_dtype_BFLOAT16_layout_TILE.tensorbin". If the file exists, it is read; otherwise it is
-            written. If another tensor or mapper made the file, a warning names it, and it is
-            written again. The format is that of `dump_tensor`. No file is used for a mesh without
-            values or a mesh that several ranks share.
+            written. If the mapper or the tensor's shape, type or checksum differs from those that
+            made the file, a warning names the file, and it is written again. The checksum is over
+            some values only, before `preprocess`. The format is that of `dump_tensor`. No file is
+            used for a mesh without values or a mesh that several ranks share.
 
     Raises:
         TTKitError: `from_torch` refuses the tensor, or ttkit did not write the file.

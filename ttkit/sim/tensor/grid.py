@@ -21,9 +21,9 @@ Coordinate = tuple[int, ...]
 
 
 class Owners(NamedTuple):
-    """Which rank drives each chip of a shared mesh: `ranks` has a rank for each chip, row-major.
+    """Which host rank drives each chip of a shared mesh: `ranks` has one for each chip, row-major.
 
-    `me` is the rank of this process.
+    `me` is the host rank of this process. A host rank may differ from the rank in MPI.
     """
 
     me: int
@@ -43,7 +43,7 @@ class Grid:
         coords: the covered chips whose values this process has, in row-major order; `shape` is the
             shape of these chips.
         covers: all covered chips; they are more than `coords` only if ranks share the mesh.
-        owners: the rank of each chip, or None if no ranks share the machine.
+        owners: the host rank of each chip, or None if no ranks share the machine.
     """
 
     mesh_shape: Coordinate
@@ -162,7 +162,7 @@ def devices_of(
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
-    """Replace leading axes over a distribution by those of the grid, which it fills row-major."""
+    """Replace the axes over a distribution by those of the grid; parts fill the grid row by row."""
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if all(n == 1 for n in lead):
@@ -238,8 +238,8 @@ def after_collective(
     # A placement may name its dimension by a negative number.
     cut = [p.dim % rank if isinstance(p, PlacementShard) else None for p in placements]
     for each in range(len(shape)) if axis is None else [axis]:
-        # If two axes shard the same dimension, they must do so in their order. So this axis cannot
-        # shard a dimension that a later axis shards already.
+        # If two axes shard the same dimension, the earlier axis must have sharded it first. So this
+        # axis cannot shard a dimension that a later axis shards already.
         later = [d for d, n in zip(cut[each + 1 :], shape[each + 1 :]) if n > 1]
         other = keeps and cut[each] not in (None, dim)
         if not other and (dim is None or shape[each] == 1 or dim not in later):

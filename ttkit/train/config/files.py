@@ -25,7 +25,8 @@ def read_settings(path: AnyPath) -> Settings:
     """Read a training configuration and the files that it names (`model_config: PATH`).
 
     Raises:
-        TTKitError: the files have faults; the message lists all, each with file, line and column.
+        TTKitError: the files have errors; the message lists all, each with file, line and column.
+            An unknown section is only a warning, and is ignored here.
 
     Example:
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")

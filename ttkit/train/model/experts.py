@@ -101,9 +101,10 @@ class Experts(Module):
             self.gate = Parameter(wide, start, layout, 2)
         self.up = Parameter(wide, start, layout, 2)
         self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
-        self.balance: Value = None  # Each forward in training sets this loss, [1, 1, 1, 1].
-        # The backward of `with_balance` sets this to the gradient of the total loss with respect to
-        # `balance`.
+        # Each forward sets this loss, [1, 1, 1, 1], if `is_balancing` is true.
+        self.balance: Value = None
+        # This is the gradient of the total loss with respect to `balance`. The backward of
+        # `with_balance` sets it, and in a pipeline also the backward of the stage.
         self.balance_grad: Value | float = 0.0
         # `numbers(size)` is a tensor of the numbers from 0 to size - 1, [1, 1, 1, size]. Each size
         # is put on the mesh only once.

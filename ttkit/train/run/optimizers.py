@@ -62,8 +62,8 @@ class Optimizer:
 
     def __init__(self, parameters: Mapping[str, Parameter], config):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
-        # A key is "<kind>/<parameter>", such as "exp_avg/<parameter>". A chip's tensor belongs to
-        # the shard of the parameter that its optimizer updates.
+        # A key is "<kind>/<parameter>", such as "exp_avg/<parameter>". On each chip, a value has
+        # the shape of the shard of the parameter that this chip updates.
         self.state: dict[str, Value] = {}
 
     def zero_grad(self) -> None:
@@ -241,7 +241,7 @@ def clip_grad_norm(
 
 
 def warmup_linear(step: int, max_steps: int, schedule: SchedulerConfig) -> float:
-    """Return the learning rate of a step; the first step is 0.
+    """Return the learning rate of a step; steps are counted from 0.
 
     The rate rises to max_lr in warmup_steps, stays there for hold_steps, and falls to min_lr at
     max_steps.

@@ -85,7 +85,7 @@ class Stage:
         end = model(self.layout.tokens(x) if start is None else start)
         if model.is_last:
             end = model.loss(end, self.layout.tokens(y))
-        if recording[0]:  # Validation has no backward, which would free the tensors kept here.
+        if recording[0]:  # Only backward frees the tensors kept here, and validation runs none.
             self._kept[action] = start, end
         found = [end] if model.is_last else [Tensor(each.balance) for each in model.experts()]
         return end.get_value(), sum(mean_over_replicas(each, self.layout) for each in found)
@@ -322,8 +322,8 @@ class PipelineTrainer(Trainer):
     def timetable(self) -> Timetable:
         """Return when each stage did each action in the last step. Every rank must call this.
 
-        The result can be drawn as that of `schedule.timeline()` can. On several hosts, the times
-        are only as exact as the clocks of the hosts agree."""
+        The result can be drawn in the same way as the result of `schedule.timeline()`. On several
+        hosts, the times contain the differences between the clocks of the hosts."""
         rows = self.times
         if self.comm is not None:
             of_ranks = self.comm.allgather(rows if self.replica == 0 else [])

@@ -98,9 +98,9 @@ class BPETokenizer:
         self._inner = tokenizers.Tokenizer.from_str(text)
         described = json.loads(text)
         first = described.get("pre_tokenizer") or {}
-        # If a tokenizer always cuts words before a newline, it gives the same ids line by line. The
-        # library needs about 250 bytes of memory for each character, so encoding line by line saves
-        # memory when a text is long.
+        # If a tokenizer always separates a word from the newline after it, it gives the same ids
+        # for a whole text and line by line. The library needs about 250 bytes of memory for each
+        # character, so encoding line by line saves memory when a text is long.
         self._by_lines = (
             described.get("normalizer") is None
             and first.get("type") == "ByteLevel"
@@ -157,8 +157,8 @@ def _lines(text: str) -> list[str]:
 
 
 # All tokenizers have the same four members: `encode` returns ids [length] of type uint32, `decode`
-# takes ids in an array of any shape, `vocab_size` is one more than the largest id, and `to_dict`
-# returns a dictionary that JSON can hold, for `tokenizer_from_dict`.
+# takes ids in an array of any shape, `vocab_size` is the number of ids, and `to_dict` returns a
+# dictionary that JSON can hold, for `tokenizer_from_dict`.
 Tokenizer = ByteTokenizer | CharTokenizer | BPETokenizer
 
 

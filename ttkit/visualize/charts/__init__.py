@@ -33,16 +33,16 @@ HATCHES = (
     "xx",
     "--",
     "\\\\",
-)  # Hatches distinguish parts of a bar without colour.
+)  # Hatches let a reader who sees no colours distinguish the parts of a bar.
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
-NAMED = 4  # So many curves have their names at their ends; more have a legend.
+NAMED = 4  # Up to this number of curves, each has its name at its end; more have a legend.
 NAME = 20  # The name at the end of a curve is broken into lines of at most this many letters.
-LINE = 0.09  # A line of such a name takes this part of the height of the Axes.
+LINE = 0.09  # A line of text in the name of a curve takes this part of the height of the Axes.
 LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 0}
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
-# Charts are drawn in the colours of a light page. On a dark page, the style of pictures inverts
-# them.
+# Charts are drawn in the colours of a light page. On a dark page, the style sheet that `on_page`
+# adds inverts the colours.
 LOOK = Path(__file__).with_name("look.mplstyle")
 
 
@@ -96,7 +96,8 @@ class Chart:
                 columns = len(labels) if fits else LEGEND // max(letters)
                 legend.remove()
                 figure.legend(signs, labels, ncols=columns, loc="outside upper left")
-            # A date and a version in the file would make saved pictures different in every run.
+            # A date would make saved pictures differ from run to run, and the name of the creator
+            # holds the version of matplotlib.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
             # `savefig` would draw everything twice, and the first drawing would not be used.
             FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
@@ -210,11 +211,11 @@ class Stacks(Chart):
 
     Args:
         rows: for each name of a bar the sizes of its parts.
-        parts: the names of the parts. If they have none, put the size of a bar into its name.
+        parts: the names of the parts. If parts have no names, put the size of a bar into its name.
         hatched: the names of the parts that are drawn as empty, hatched boxes, such as parts that
             are lost or that wait.
-        unit: the unit of the sizes, in words. With "B", sizes are shown in the form 3.93 MB, and
-            the name of each bar has its sum.
+        unit: the unit of the sizes: a word, or "B" or "s", for which the axis has prefixes. With
+            "B", `repr` has sizes in the form 3.93 MB, and the name of each bar has its sum.
         room: a limit that is drawn as a line, such as a chip's memory; with 0 there is no line.
 
     Example:
@@ -260,7 +261,8 @@ class Stacks(Chart):
         names = [fill(self._name(name), BESIDE) for name in self.rows]
         looks = zip(itertools.cycle(COLOURS), itertools.cycle(HATCHES))
         for part, sizes, (other, hatch) in zip(self.parts, zip(*self.rows.values()), looks):
-            # If the part has no name, the name of the bar selects the colour, such as "weights".
+            # The name of a part, such as "weights", selects its colour. If the part has no name,
+            # the name of the bar selects it.
             colour = [ROLES.get(part or name, other) for name in self.rows]
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK, "hatch": hatch}
             if part in self.hatched:
@@ -268,7 +270,7 @@ class Stacks(Chart):
             label = part if self.parts[1:] else ""
             bars = ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
             for bar, size in zip(bars, sizes):
-                if not size:  # The bar would show its edge, and the axis would end at it.
+                if not size:  # A bar of size 0 would show its edge, and the axis would end there.
                     bar.remove()
             left = [a + b for a, b in zip(left, sizes)]
         if self.unit in ("B", "s"):

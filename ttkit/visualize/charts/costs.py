@@ -20,7 +20,7 @@ class CostCurves(Curves):
 
     Args:
         algorithms: for each name a function that returns the plan for a shard of so many bytes.
-        size: the size of a shard in bytes for which the legend has the times.
+        size: the size of a shard in bytes for which the title has the times.
 
     Attributes:
         at: for each name the seconds at `size`.

@@ -123,7 +123,7 @@ class PlanBuilder(Touched):
         fresh = (c for c in held if c not in known)
         return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ the score
     @property
     def stars(self) -> str:
         """The stars of a complete plan: one to three; "" for a plan that is not complete.
@@ -270,7 +270,7 @@ class ScheduleEditor(Touched):
         full = [f"stage {stage} holds {n:.4g}" for stage, n in held if room and n > room]
         return f"{', '.join(full)}; there is room for {room}" if full else ""
 
-    # ------------------------------------------------------------ shown and touched
+    # ------------------------------------------------------------ on a page that reports moves
     def figure(self) -> Figure:
         """Return the picture of the schedule, whose boxes can be dragged on a `touchable` page."""
         found = schedule_picture(self.schedule).figure(touchable=True)
