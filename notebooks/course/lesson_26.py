@@ -15,7 +15,7 @@ Exercise(
     praise="with twice as many hosts the chips would wait for the network",
     hints=[
         "How many bytes does each of 2 hosts send, and how many seconds does its network need?",
-        "For n hosts the chips need step(32 // n).times.total seconds. Print both times for each n.",
+        "For n hosts the chips need step(32 // n).times.total seconds. Print both times.",
         "The network needs 2 * (n - 1) / n * gradients / (25e9 / 8) seconds.",
     ],
 )

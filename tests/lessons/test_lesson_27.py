@@ -1,4 +1,4 @@
-"""Lesson 27, whose answers are files, and lesson 26: their exercises with right and with wrong answers."""
+"""Lessons 26 and 27: their exercises with right and with wrong answers; files."""
 
 import json
 import pathlib
@@ -35,7 +35,10 @@ def other_way_round():
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "26.hosts": ([4], {"each sends 2 (n - 1) / n of": 8, "100 Gbit/s": 16, "25 / 8 GB/s": 32}),
+        "26.hosts": (
+            [4, 4.0],
+            {"each sends 2 (n - 1) / n of": 8, "100 Gbit/s": 16, "25 / 8 GB/s": 32},
+        ),
         "27.bindings": (
             [BINDINGS, other_way_round()],
             {
