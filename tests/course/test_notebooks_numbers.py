@@ -40,7 +40,15 @@ ALLOWED = {
             ("25", "8B"),
             ("22", "8B"),
         ]
-        + [("23", "8B"), ("26", "3B"), ("06", "70B"), ("11", "70B"), ("23", "70B"), ("20", "7B")],
+        + [
+            ("23", "8B"),
+            ("26", "3B"),
+            ("27", "3B"),
+            ("06", "70B"),
+            ("11", "70B"),
+            ("23", "70B"),
+            ("20", "7B"),
+        ],
         "a model's name: billions of parameters",
     ),
     ("13", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",

@@ -1,4 +1,4 @@
-"""Lesson 26, whose answers are files: its exercises with right and with wrong answers."""
+"""Lessons 26 and 27: their exercises with right and with wrong answers; files."""
 
 import json
 import pathlib
@@ -35,7 +35,11 @@ def other_way_round():
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "26.bindings": (
+        "26.hosts": (
+            [4, 4.0],
+            {"each sends 2 (n - 1) / n of": 8, "100 Gbit/s": 16, "25 / 8 GB/s": 32},
+        ),
+        "27.bindings": (
             [BINDINGS, other_way_round()],
             {
                 "rank 0 runs on node-1, which has part 0 of mesh 0 (cards 2,3) or part 0 of": but(
@@ -55,7 +59,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     "  - {rank: 3, mesh_id: 2, mesh_host_rank: 1}\n", ""
                 ),
             },
-        )
+        ),
     }
 )
 
