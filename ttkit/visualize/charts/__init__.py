@@ -21,8 +21,9 @@ from ttkit.words import short
 WIDTH = 6.4
 DOTS_PER_INCH = 192
 LEGEND = 100  # A line of a legend has room for this many letters; each sign takes the room of 7.
-# Each colour of a curve stands out from a light and from a dark page.
-COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
+# Each colour of a curve stands out from a light and from a dark page. The names of up to four
+# curves are written in the first four, which are dark enough for small letters.
+COLOURS = ("#3466b8", "#a3551f", "#6c747e", "#9a4fb8", "#85893a", "#cc5780")
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
 # common divisor, 30 curves differ.
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
@@ -38,7 +39,12 @@ DOTS = 20  # Each point of a curve has a dot if there are at most this many.
 NAMED = 4  # Up to this number of curves, each has its name at its end; more have a legend.
 NAME = 20  # The name at the end of a curve is broken into lines of at most this many letters.
 LINE = 0.09  # A line of text in the name of a curve takes this part of the height of the Axes.
-LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 0}
+# The line from the end of a curve to its name is pale, so that it does not look like data.
+LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 5}
+LEADER |= {"color": "#8a94a3", "linestyle": (0, (1, 2)), "linewidth": 0.8}
+WIDE = (
+    40  # If the largest value is more than this many times the smallest, the axis is logarithmic.
+)
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
 # Charts are drawn in the colours of a light page. On a dark page, the style sheet that `on_page`
@@ -121,24 +127,27 @@ def entitle(ax, title: str) -> None:
 
 
 def _name(ax, lines: Sequence, ends: Points) -> None:
-    """Write the name of each line to the right of its end, and join the two.
+    """Write the name of each line to the right of the Axes, and join it to the end of the line.
 
-    A name is moved up if it would cover the one below it.
+    A name is moved up if it would cover the one below it. The name of a line that ends much
+    earlier than others stands at its end.
     """
     ax.autoscale_view()
     place, low = ax.transScale + ax.transLimits, -1.0
     for end, line in sorted(zip(ends, lines), key=lambda pair: pair[0][1]):
-        name = fill(line.get_label(), NAME)
+        name, look = fill(line.get_label(), NAME), {"color": line.get_color(), "va": "center"}
+        if end[0] < 0.8 * max(ends)[0]:
+            ax.annotate(name, end, (8, 0), textcoords="offset points", **look)
+            continue
         low = max(place.transform(end)[1], low + LINE * (1 + name.count("\n")))
-        look = {"color": line.get_color(), "linestyle": line.get_linestyle(), **LEADER}
-        ax.annotate(
-            name, end, (1.05, low), textcoords="axes fraction", va="center", arrowprops=look
-        )
+        ax.annotate(name, end, (1.05, low), textcoords="axes fraction", arrowprops=LEADER, **look)
 
 
 @dataclass(repr=False)
 class Curves(Chart):
     """Curves over steps, or over something else, such as the losses of one run or of several.
+
+    If positive values differ widely, their axis is logarithmic.
 
     Args:
         curves: for each name the points of a curve, (step, value).
@@ -190,11 +199,15 @@ class Curves(Chart):
             dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            if name == "break-even":  # This line is a level to compare curves with, not data.
+            if len({*y}) == 1 < len(y):  # A level is not data: the others are compared with it.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
             lines += ax.plot(x, y, linestyle=dash, label=name, **look)
             ends += [point for point in points if math.isfinite(point[1])][-1:]
         ax.set_title(self.title)
+        values = [y for points in self.curves.values() for _, y in points if math.isfinite(y)]
+        if values and 0 < WIDE * min(values) < max(values):
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:,g}")
         if len(ends) == len(self.curves) <= NAMED and not self.dots:
             _name(ax, lines, ends)
         else:
