@@ -85,9 +85,7 @@ def test_every_bar_is_an_action_and_none_hides_another(name, p, m):
 def test_figures_beside_the_lanes():
     picture = schedule_picture(interleaved(4, 8, 2))
     assert "paler: a later chunk of its stage" in picture._repr_html_()
-    assert beside(picture) == [
-        f"bubble 15.8%, holds {peak}" for peak in ("5.5", "4.5", "3.5", "2.5")
-    ]
+    assert beside(picture) == [f"holds {peak}" for peak in ("5.5", "4.5", "3.5", "2.5")]
     page = picture._repr_html_()
     for words in (*beside(picture), "stage 0", "stage 3", "forward", "backward", "bubble: waits"):
         assert f">{words}<" in page
