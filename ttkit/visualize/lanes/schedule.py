@@ -74,9 +74,9 @@ class SchedulePicture:
                 if table is None:
                     continue
                 slots, actions = table.slots[stage], self.schedule.actions[stage]
-                bubbles = table.bubbles
-                same = self.problem or np.ptp(bubbles) < 1e-3  # Then the title has the bubble.
-                about = [] if same else [f"bubble {bubbles[stage]:.1%}"]
+                about = [f"bubble {table.bubbles[stage]:.1%}"]
+                if self.problem or np.ptp(table.bubbles) < 1e-3:
+                    about = []  # There is no bubble, or the title has it.
                 if table is self.modelled:
                     about.append(f"holds {held:.4g}")
                     if len(slots) < len(actions):
