@@ -52,6 +52,13 @@ def test_names_at_the_ends_of_curves_do_not_cover_each_other():
         assert not ax.texts and len(ax.get_legend().get_texts()) == len(few)
 
 
+def test_widely_different_values_have_a_logarithmic_axis_and_a_short_curve_its_name_at_its_end():
+    ax = axes(Curves("loss", {"long": FALLING, "short": FALLING[:9]}))
+    places = {text.get_text(): text.anncoords for text in ax.texts}
+    assert places == {"long": "axes fraction", "short": "offset points"}
+    assert [axes(Curves("", {"": FALLING[:n]})).get_yscale() for n in (9, 90)] == ["linear", "log"]
+
+
 @pytest.mark.parametrize("style", [LIGHT, DARK], ids=["light", "dark"])
 def test_every_colour_stands_out_from_the_page(style):
     page = dict(part.split(":") for part in style.split(";"))["--page"]
@@ -137,6 +144,7 @@ def test_a_stack_leaves_out_what_is_not_there():
     ax = axes(chart)
     assert [round(bar.get_width(), 3) for bar in ax.patches] == [4, 2, 0.333]
     assert ax.get_xlim()[1] > 4  # The longest bar does not end the axis.
+    assert axes(Stacks("", {"a": [4]}, until=9)).get_xlim() == (0, 9)
     assert repr(chart) == "tokens\n  a: 4 kept\n  b: 2 kept, 0.3333 lost"
 
 

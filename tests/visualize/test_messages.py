@@ -8,7 +8,7 @@ from motion import parts
 from course.ranks import ring_exchange
 from ttkit.plans.messages import ANY_SOURCE, Call, exchange
 from ttkit.visualize.drawing import STEP_S
-from ttkit.visualize.lanes import BOX, HEAD, LANE, LEFT, WIDTH, draw_exchange
+from ttkit.visualize.lanes import BOX, LANE, LEFT, WIDTH, draw_exchange
 
 
 def pages(run):
@@ -37,7 +37,7 @@ def test_a_message_glides_from_its_sender_to_its_receiver_at_its_times(order):
         start, end = dot.at, dot.at + dot.stay
         assert not dot.shown(start - 0.01) and not dot.shown(end + 0.01) and dot.loops
         row = [
-            (float(dot.node[0].get("cy")) + dot.off(s)[1] - HEAD - 2 - BOX / 2) / LANE
+            (float(dot.node[0].get("cy")) + dot.off(s)[1] - drawing.head - 2 - BOX / 2) / LANE
             for s in (start, end - 1e-6)
         ]
         ways.append((start / STEP_S, row[0], end / STEP_S, row[1]))

@@ -85,9 +85,7 @@ def test_every_bar_is_an_action_and_none_hides_another(name, p, m):
 def test_figures_beside_the_lanes():
     picture = schedule_picture(interleaved(4, 8, 2))
     assert "paler: a later chunk of its stage" in picture._repr_html_()
-    assert beside(picture) == [
-        f"bubble 15.8%, holds {peak}" for peak in ("5.5", "4.5", "3.5", "2.5")
-    ]
+    assert beside(picture) == [f"holds {peak}" for peak in ("5.5", "4.5", "3.5", "2.5")]
     page = picture._repr_html_()
     for words in (*beside(picture), "stage 0", "stage 3", "forward", "backward", "bubble: waits"):
         assert f">{words}<" in page
@@ -201,6 +199,7 @@ def test_boxes_have_letters_where_they_fit_and_kinds_are_hatched_where_not():
     hatches = re.findall(r'<path d="M[^"]*" fill="none"', narrow)
     assert len(hatches) == 4 * 8 + 1  # each backward, and the legend
     assert page_of(gpipe(4, 8)).count(">F7<") == 4
+    assert page_of(one_at_a_time(4, 16)).count('fill="none"') == 1  # the legend; bars have 5.6 px
     mixed = page_of(gpipe(4, 12))  # a backward has room for its letters, a forward has not
     assert mixed.count(">B0<") == 4 and ">F0<" not in mixed
 

@@ -206,7 +206,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
             done = Bar(0, min(microseconds, end[-1]), "done")
             lanes.append(Lane(one.collective, [*steps, done], one.algorithm))
-        title, axis = f"the race after {microseconds:.1f} us", "modelled time in us, step by step"
+        title, axis = f"after {microseconds:.1f} us", "modelled time in us, step by step"
         clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, idle="", axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         return [Figure(title, [clock]), *draw_after(numbers)]
@@ -260,8 +260,8 @@ def visualize_schedule(schedule, measured=None, moving: bool = False) -> None:
         >>> from ttkit.plans import gpipe
         >>> visualize_schedule(gpipe(2, 2))
         GPipe: 2 stages, 2 micro-batches · bubble 33.3% of the time
-          stage 0 |F0----F1----..................B0----------B1----------| bubble 33.3%, holds 2
-          stage 1 |......F0----F1----B0----------B1----------............| bubble 33.3%, holds 2
+          stage 0 |F0----F1----..................B0----------B1----------| holds 2
+          stage 1 |......F0----F1----B0----------B1----------............| holds 2
     """
     from ttkit.visualize.lanes.schedule import schedule_picture
 

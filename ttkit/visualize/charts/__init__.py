@@ -21,24 +21,28 @@ from ttkit.words import short
 WIDTH = 6.4
 DOTS_PER_INCH = 192
 LEGEND = 100  # A line of a legend has room for this many letters; each sign takes the room of 7.
-# Each colour of a curve stands out from a light and from a dark page.
-COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
+# Each colour of a curve stands out from a light and from a dark page. The names of up to four
+# curves are written in the first four, which are dark enough for small letters.
+COLOURS = ("#3466b8", "#a3551f", "#6c747e", "#9a4fb8", "#85893a", "#cc5780")
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
 # common divisor, 30 curves differ.
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
-HATCHES = (
-    None,
-    "//",
-    "..",
-    "xx",
-    "--",
-    "\\\\",
-)  # Hatches let a reader who sees no colours distinguish the parts of a bar.
+# Hatches let a reader who sees no colours distinguish the parts of a bar.
+HATCHES = (None, "//", "..", "xx", "--", "\\\\")
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
 NAMED = 4  # Up to this number of curves, each has its name at its end; more have a legend.
 NAME = 20  # The name at the end of a curve is broken into lines of at most this many letters.
 LINE = 0.09  # A line of text in the name of a curve takes this part of the height of the Axes.
-LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 0}
+# The line from the end of a curve to its name is pale, so that it does not look like data.
+LEADER = {
+    "arrowstyle": "-",
+    "relpos": (0, 0.5),
+    "shrinkA": 2,
+    "shrinkB": 5,
+    "color": "#8a94a3",
+    "linestyle": ":",
+    "linewidth": 0.8,
+}
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
 # Charts are drawn in the colours of a light page. On a dark page, the style sheet that `on_page`
@@ -82,7 +86,8 @@ class Chart:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
 
-        text, page = repr(self), io.BytesIO()
+        text = repr(self)
+        page = io.BytesIO()
         with style.context(["default", LOOK, {"svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
@@ -92,15 +97,14 @@ class Chart:
             if legend := ax.get_legend():
                 signs, labels = ax.get_legend_handles_labels()
                 letters = [7 + len(label) for label in labels]
-                fits = sum(letters) <= LEGEND
-                columns = len(labels) if fits else LEGEND // max(letters)
+                columns = len(labels) if sum(letters) <= LEGEND else LEGEND // max(letters)
                 legend.remove()
                 figure.legend(signs, labels, ncols=columns, loc="outside upper left")
-            # A date would make saved pictures differ from run to run, and the name of the creator
-            # holds the version of matplotlib.
-            unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            # `savefig` would draw everything twice, and the first drawing would not be used.
-            FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
+            # `savefig` would draw everything twice, and the first drawing would not be used. A date
+            # would make saved pictures differ from run to run, and the name of the creator holds
+            # the version of matplotlib.
+            unknown = "Creator", "Date", "Format", "Type"
+            FigureCanvasSVG(figure).print_svg(page, metadata=dict.fromkeys(unknown))
         image = b64encode(page.getvalue()).decode()
         return (
             f'<div class="ttkit-title" style="white-space:pre-line">{escape(title)}</div>',
@@ -121,24 +125,29 @@ def entitle(ax, title: str) -> None:
 
 
 def _name(ax, lines: Sequence, ends: Points) -> None:
-    """Write the name of each line to the right of its end, and join the two.
+    """Write the name of each line to the right of the Axes, and join it to the end of the line.
 
-    A name is moved up if it would cover the one below it.
+    A name is moved up if it would cover the one below it. The name of a line that ends much
+    earlier than others stands at its end.
     """
     ax.autoscale_view()
-    place, low = ax.transScale + ax.transLimits, -1.0
+    place = ax.transScale + ax.transLimits
+    low = -1.0
     for end, line in sorted(zip(ends, lines), key=lambda pair: pair[0][1]):
         name = fill(line.get_label(), NAME)
+        look = {"color": line.get_color(), "va": "center"}
+        if end[0] < 0.8 * max(ends)[0]:
+            ax.annotate(name, end, (8, 0), textcoords="offset points", **look)
+            continue
         low = max(place.transform(end)[1], low + LINE * (1 + name.count("\n")))
-        look = {"color": line.get_color(), "linestyle": line.get_linestyle(), **LEADER}
-        ax.annotate(
-            name, end, (1.05, low), textcoords="axes fraction", va="center", arrowprops=look
-        )
+        ax.annotate(name, end, (1.05, low), textcoords="axes fraction", arrowprops=LEADER, **look)
 
 
 @dataclass(repr=False)
 class Curves(Chart):
     """Curves over steps, or over something else, such as the losses of one run or of several.
+
+    If positive values differ widely, their axis is logarithmic.
 
     Args:
         curves: for each name the points of a curve, (step, value).
@@ -190,11 +199,15 @@ class Curves(Chart):
             dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            if name == "break-even":  # This line is a level to compare curves with, not data.
+            if len({*y}) == 1 < len(y):  # A level is not data: the others are compared with it.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
             lines += ax.plot(x, y, linestyle=dash, label=name, **look)
             ends += [point for point in points if math.isfinite(point[1])][-1:]
         ax.set_title(self.title)
+        low, high = ax.dataLim.intervaly
+        if 0 < 40 * low < high:  # On a linear axis all small values would seem to be 0.
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:,g}")
         if len(ends) == len(self.curves) <= NAMED and not self.dots:
             _name(ax, lines, ends)
         else:
@@ -217,6 +230,7 @@ class Stacks(Chart):
         unit: the unit of the sizes: a word, or "B" or "s", for which the axis has prefixes. With
             "B", `repr` has sizes in the form 3.93 MB, and the name of each bar has its sum.
         room: a limit that is drawn as a line, such as a chip's memory; with 0 there is no line.
+        until: the least end of the axis, so that the pictures of a slider have one axis.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -234,6 +248,7 @@ class Stacks(Chart):
     hatched: Sequence[str] = ()
     unit: str = ""
     room: float = 0
+    until: float = 0
 
     def __repr__(self) -> str:
         lines = [self.title]
@@ -241,7 +256,7 @@ class Stacks(Chart):
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
             about = f": {', '.join(held) or 'none'}" if any(self.parts) else ""
             lines.append(self._name(name) + about)
-        lines += [f"room: {self._text(self.room)}"] if self.room else []
+        lines += [f"room: {short(self.room, self.unit)}"] if self.room else []
         return "\n  ".join(lines)
 
     def _text(self, size: float) -> str:
@@ -278,10 +293,10 @@ class Stacks(Chart):
         else:
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
-        end = max(ax.get_xlim()[1], 1.1 * self.room)
+        end = max(ax.get_xlim()[1], 1.1 * self.room, self.until)
         ax.set_xlim(0, end)
         if self.room:  # A bar that reaches into the red area does not fit.
-            ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
+            ax.axvline(self.room, color="#d64545", label=f"room: {short(self.room, self.unit)}")
             ax.axvspan(self.room, end, color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
         ax.grid(axis="x")
@@ -341,5 +356,6 @@ def memory(mesh) -> MemoryReport:
         return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
     from ttkit.sim.tensor.tensor import bytes_in_use
 
-    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
+    used = bytes_in_use()
+    total = mesh.system.chip.dram_bytes
     return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})

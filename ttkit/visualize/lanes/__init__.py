@@ -32,7 +32,8 @@ from ttkit.visualize.drawing import (
 from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # The names of lanes are LEFT px wide, all their bars WIDTH px.
-LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and the legend.
+LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and a legend.
+NARROW = 7  # Lines would hide the colour of a bar that is narrower, in px.
 LATER = 30  # A bar that never starts is this many px wide.
 SIZE = 12.5  # This size of letters is at least 10 px on the page, also if the drawing shrinks.
 # More bars than this are merged into a few shapes without texts, so that the page stays small.
@@ -117,8 +118,7 @@ class Lanes(Drawing):
         seconds: how long the time takes to run along the axis, in a loop; with 0 nothing moves.
 
     Example:
-        >>> lane = Lane("chip 0", [Bar(0, 2, "compute", "matmul")])
-        >>> looks = {"compute": Look("compute", "#f0dc7d")}
+        >>> lane, looks = Lane("chip 0", [Bar(0, 2, "a", "matmul")]), {"a": Look("a", "#f0dc7d")}
         >>> ">matmul<" in Lanes([lane], looks, 4, title="a run", idle="idle", axis="time").svg()
         True
     """
@@ -137,22 +137,24 @@ class Lanes(Drawing):
         arrows: Sequence[Arrow] = (),
         seconds: float = 0.0,
     ):
-        bottom = HEAD + LANE * len(lanes)
+        bars = [bar for lane in lanes for bar in lane.bars]
+        self.looks = {k: look for k, look in looks.items() if any(b.kind == k for b in bars)}
+        self.head = HEAD if self.looks or idle else 4
+        bottom = self.head + LANE * len(lanes)
         super().__init__(LEFT + WIDTH + 6, bottom + 36, title)
         later = max((len(lane.never) for lane in lanes), default=0) * LATER
         self.unit, self.end = unit, max(end, until)
         self.scale = (WIDTH - later) / (self.end or 1)
         self.rate = seconds / (self.end or 1)
         empty = end * self.scale + later if end else WIDTH
-        bars = [bar for lane in lanes for bar in lane.bars]
-        self.looks = {k: look for k, look in looks.items() if any(b.kind == k for b in bars)}
         self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
         self.hatched = {b.kind for b in bars if self.many or not self._fits(b, b.text)}
         self.traced = self.hatched - {b.kind for b in bars if not self._fits(b, b.trace)}
         self._legend(idle)
         for row, lane in enumerate(lanes):
-            top = HEAD + row * LANE
-            self.words(0, top + 14, lane.name, **LEFT_WORDS, font_weight=BOLD)
+            top = self.head + row * LANE
+            line = top + (14 if lane.about else 22)
+            self.words(0, line, lane.name, **LEFT_WORDS, font_weight=BOLD)
             self.words(0, top + 29, lane.about, **LEFT_WORDS, fill="var(--soft)")
             self.box((LEFT, top + 2, empty, BOX), rx=0, fill="var(--empty)", stroke="none")
             self._bars(lane.bars, top + 2)
@@ -169,7 +171,7 @@ class Lanes(Drawing):
 
     def _spot(self, lane: int, time: float) -> Point:
         """Return the point in the middle of a lane at a time."""
-        return LEFT + time * self.scale, HEAD + lane * LANE + 2 + BOX / 2
+        return LEFT + time * self.scale, self.head + lane * LANE + 2 + BOX / 2
 
     def _ghost(self, time: float):
         """Return a context whose parts are pale before a time if the drawing moves."""
@@ -221,11 +223,11 @@ class Lanes(Drawing):
             times = " to ".join(self._time(time) for time in (bar.start, bar.end))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
             # The dark edges of very narrow bars would hide their colours.
-            thin, fill = area[2] < 4, bar.fill or look.fill
+            (x, y, w, h), fill, traced = area, bar.fill or look.fill, bar.kind in self.traced
+            edge = fill if w < 4 else INK if "#" in fill else "var(--edge)"
             with self._ghost(bar.start):
-                self._bar(area, bar, hover=hover, fill=fill, stroke=fill if thin else INK)
-                (x, y, w, h), traced = area, bar.kind in self.traced
-                if not thin and (traced or not self._fits(bar, bar.text)):
+                self._bar(area, bar, hover=hover, fill=fill, stroke=edge)
+                if traced or (w >= NARROW and not self._fits(bar, bar.text)):
                     ends = (x, y, w, h / 4), (x, y + 0.75 * h, w, h / 4)
                     self.hatch(ends if traced else [area], look.gap)
         for bar, area in zip(bars, areas):  # Texts come last, so that no bar covers a text.
@@ -261,14 +263,14 @@ class Lanes(Drawing):
             same.append((x, y, w, h))
         for (kind, fill), joined in groups.items():
             self.blocks(joined, fill=fill, stroke=fill, stroke_width=0.4)
-            self.hatch(joined, self.looks[kind].gap)
+            self.hatch((area for area in joined if area[2] >= NARROW), self.looks[kind].gap)
 
     def _legend(self, idle: str) -> None:
         x = float(LEFT)
         looks = self.looks | ({"": Look(idle, "var(--empty)")} if idle else {})
         for kind, look in looks.items():
             area = x, 2, 20, 16
-            self.box(area, rx=0, fill=look.fill, stroke=INK if kind else "var(--edge)")
+            self.box(area, rx=0, fill=look.fill)
             if kind in self.hatched:
                 self.hatch([area], look.gap)
             elif len(kind) == 1:
@@ -292,11 +294,11 @@ class Lanes(Drawing):
         self.words(LEFT, top + 30, words, **SOFT, text_anchor="start")
 
     def _time(self, time: float) -> str:
-        return short(time, self.unit) if self.unit else f"{time:g}"
+        return short(time, self.unit) if self.unit else f"{round(time, 1):g}"
 
 
 # In a race of plans the translucent bar "done" lies over the bars of the steps.
-RACE = {"done": Look("done", "#3f7fe8b0"), "to come": Look("to come", "var(--chip)")}
+RACE = {"done": Look("done", "#3f7fe8b0"), "to come": Look("to come", "var(--page)")}
 
 # ---------------------------------------------------------------- what ran when on which chips
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
@@ -413,19 +415,17 @@ def draw_exchange(run) -> Iterator[Figure]:
         peer = "any rank" if wait.peer == ANY_SOURCE else f"rank {wait.peer}"
         bars = [Bar(wait.since, end, "waits")]
         lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {peer}")
-    arrows = []
+    sizes, arrows, notes = sorted({m.nbytes for m in run.messages}), [], []
     # The longest arrows are drawn first, so that short arrows and their texts lie above them.
-    for message in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
-        text = (message.text or size_text(message.nbytes)) if run.steps <= LABELLED else ""
-        at = (message.sender, message.sent, message.receiver, message.step)
-        arrows.append(Arrow(*at, text))
-    notes = []
-    if sizes := sorted({message.nbytes for message in run.messages}):
-        each = size_text(sizes[0]) if len(sizes) == 1 else f"up to {size_text(sizes[-1])}"
-        notes = [f"Each arrow is a message of {each}, with a dot where it is sent."]
-    looks = {"waits": Look("waits forever", ALARM, 6)}
-    drawing = Lanes(lanes, looks, end, title=repr(run), idle="",
-                    axis="steps (time is not to scale)", arrows=arrows,
+    for m in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
+        text = m.text or (size_text(m.nbytes) if sizes[1:] else "")
+        text = text if run.steps <= LABELLED else ""
+        arrows.append(Arrow(m.sender, m.sent, m.receiver, m.step, text))
+    if sizes:
+        each = ("up to " if sizes[1:] else "") + size_text(sizes[-1])
+        notes += [f"Each arrow is a message of {each}, with a dot where it is sent."]
+    drawing = Lanes(lanes, {"waits": Look("waits forever", ALARM, 6)}, end, title=repr(run),
+                    idle="", axis="steps (time is not to scale)", arrows=arrows,
                     seconds=STEP_S * end * bool(arrows))  # fmt: skip
     yield Figure(run.title, [drawing], notes, text=repr(run))
     if run.waits:

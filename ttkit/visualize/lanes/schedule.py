@@ -65,8 +65,8 @@ class SchedulePicture:
     def rows(self) -> list[Row]:
         """The lanes: the name, the slots, and a text about the stage.
 
-        The text gives the bubble, the peak activations, and the action at which a deadlock stops
-        the stage.
+        The text gives the bubble if stages differ in it, the peak activations, and the action at
+        which a deadlock stops the stage.
         """
         found: list[Row] = []
         for stage, held in enumerate(self.schedule.peak_activations()):
@@ -74,7 +74,9 @@ class SchedulePicture:
                 if table is None:
                     continue
                 slots, actions = table.slots[stage], self.schedule.actions[stage]
-                about = [] if self.problem else [f"bubble {table.bubbles[stage]:.1%}"]
+                about = [f"bubble {table.bubbles[stage]:.1%}"]
+                if self.problem or np.ptp(table.bubbles) < 1e-3:
+                    about = []  # There is no bubble, or the title has it.
                 if table is self.modelled:
                     about.append(f"holds {held:.4g}")
                     if len(slots) < len(actions):
@@ -167,8 +169,8 @@ def schedule_picture(
         >>> from ttkit.plans import one_f_one_b
         >>> schedule_picture(one_f_one_b(2, 1))
         1F1B: 2 stages, 1 micro-batch · bubble 50.0% of the time
-          stage 0 |F0----..................B0----------| bubble 50.0%, holds 1
-          stage 1 |......F0----B0----------............| bubble 50.0%, holds 1
+          stage 0 |F0----..................B0----------| holds 1
+          stage 1 |......F0----B0----------............| holds 1
     """
     if isinstance(what, Timetable):
         return SchedulePicture(what, measured)
