@@ -77,7 +77,7 @@ STYLE = """
 }
 .ttkit-beside { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 0 24px; }
 .ttkit-beside > * { max-width: 100%; min-width: 0; }
-.ttkit-beside > :last-child { flex: 1 1 320px; padding-top: 18px; }
+.ttkit-beside > :last-child { flex: 1 1 430px; padding-top: 18px; }
 .jp-RenderedText pre { overflow-wrap: anywhere; word-break: normal; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\
