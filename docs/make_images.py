@@ -43,9 +43,12 @@ def gathered() -> str:
 
 
 def alone(drawing: Drawing) -> str:
-    """Return a drawing as a file, which carries its own style and a background."""
+    """Return a drawing as a file, which carries its own style and a background.
+
+    The margin of pictures on a page would cut off the lower edge of a file.
+    """
     page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
-    svg = drawing.svg(f' class="{CLASS}"')
+    svg = drawing.svg(f' class="{CLASS}" style="margin:0"')
     return svg.replace("</title>", f"</title>{page}", 1) + "\n"
 
 

@@ -119,11 +119,15 @@ def test_an_exercise_that_waits_is_a_card_with_hints(notebook, capsys):
 
 
 def test_what_a_learner_tried_and_passed_is_kept(notebook):
-    _, file = notebook
+    outputs, file = notebook
     with pytest.raises(lessons.CheckFailed):
         lessons.check("00.share", 7)
+    label, _ = outputs.pop().children[0].children  # The other one is the button for hints.
+    assert label.value == "exercise 00.share: not right yet"
     assert progress.saved()["exercises"] == {"00.share": "tried"}
     lessons.check("00.share", 384)
+    (label,) = outputs.pop().children[0].children
+    assert label.value == "exercise 00.share: 384 elements on each device"
     with pytest.raises(lessons.CheckFailed):
         lessons.check("00.share", 7)
     lessons.check("00.double", ...)

@@ -149,3 +149,4 @@ def test_in_a_notebook_there_is_a_widget(shown):
 def test_a_needless_send_is_named():
     builder = build(square(), "ab ab")
     assert builder.says == "Step 1: a sends chunk 0 to b, which has it already."
+    assert 'class="ttkit-alarm"' in builder.page()

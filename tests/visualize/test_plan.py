@@ -30,7 +30,7 @@ from ttkit.plans import (
     shift,
     topology,
 )
-from ttkit.visualize.drawing import INK, STEP_S
+from ttkit.visualize.drawing import STEP_S
 from ttkit.visualize.plan import (
     StepCells,
     chosen,
@@ -204,13 +204,14 @@ def test_chips_go_by_their_names():
     assert ">a<" in draw_plan(plan, "abcd").drawings[0].svg()
 
 
-def test_sums_of_many_chips_that_are_not_finished_have_a_slanted_line():
+def test_sums_of_many_chips_get_a_stronger_colour_with_each_part():
     pictures = step_pictures(reduce_scatter(TORUS, 32 * 512))
     for number in (0, len(pictures) - 1):
         svg = StepCells(pictures[number], small=True).svg()
         after = pictures[number].after
-        begun = sum(len(parts) < 32 for chunks in after.values() for parts in chunks.values())
-        assert svg.count(f'stroke="{INK}" stroke-width="1"') == begun
+        shares = {len(parts) for chunks in after.values() for parts in chunks.values()}
+        drawn = set(re.findall(r'fill-opacity="([\d.]+)"', svg))
+        assert drawn == {f"{(share / 32) ** 0.5:g}" for share in {*shares, 32}}
 
 
 def test_many_steps_are_a_choice_that_says_what_is_left_out():

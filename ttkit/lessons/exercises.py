@@ -250,9 +250,9 @@ def hint(name: str) -> None:
 
 
 def check(name: str, answer, mesh=None) -> None:
-    """Check your answer to an exercise; print what is right about it, or raise with what is wrong.
+    """Check your answer to an exercise; show what is right about it, or raise with what is wrong.
 
-    An exercise that has not been started shows a card with a button for hints. An error in your own
+    An exercise that is not done shows a card with a button for hints. An error in your own
     code is shown with Python's traceback.
 
     Args:
@@ -271,18 +271,20 @@ def check(name: str, answer, mesh=None) -> None:
             raise NotDone
         praise = declared.judge(answer, mesh)
     except NotDone:
-        _to_do(name)
+        _show_state(name, "not done yet")
         return
     except Exception:
         progress.save("exercises", name, "tried")
+        _show_state(name, "not right yet")
         raise
     progress.save("exercises", name, progress.PASSED)
-    print(in_lines(f"✓ exercise {name}: {praise}"))
+    _show_state(name, praise, done=True)
 
 
-def _to_do(name: str) -> None:
-    """Show that an exercise is not done yet, with a button that gives hints."""
-    words = f'exercise {name}: not done yet. For a hint: lessons.hint("{name}")'
+def _show_state(name: str, state: str, done: bool = False) -> None:
+    """Show the state of an exercise; if it is not done, with a button that gives hints."""
+    label = f"exercise {name}: {state}"
+    words = in_lines(f"✓ {label}") if done else f'{label}. For a hint: lessons.hint("{name}")'
     if not in_notebook():
         print(words)
         return
@@ -295,9 +297,9 @@ def _to_do(name: str) -> None:
             hint(name)
 
     button.on_click(press)
-    row = widgets.HBox([widgets.Label(f"exercise {name}: not done yet"), button])
+    row = widgets.HBox([widgets.Label(label), *([] if done else [button])])
     card = widgets.VBox([row, hints])
-    card.add_class("ttkit-to-do")
+    card.add_class("ttkit-done" if done else "ttkit-to-do")
     show_widget(card, words)
 
 

@@ -24,9 +24,7 @@ SLIVER = 2.5  # The filled part of a box has at least this many px, so that it i
 # The gaps between cells have these widths and heights in px. With narrow gaps, eight chips in a row
 # fit on a page.
 GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
-# Straight links of one pair of cells are LINK_STEP px apart. The lifts of the arcs of one pair
-# differ by CURVE_STEP px.
-LINK_STEP, CURVE_STEP = 5, 3
+LINK_STEP = 5  # Straight links of one pair of cells are so many px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
@@ -46,6 +44,7 @@ class Box(NamedTuple):
         part: the filled part of the box: left, top, width and height, from 0 to 1.
         new: whether to draw a rim around the box.
         hatched: whether to draw slanted lines over the box.
+        opacity: how strong the colour is, from 0 to 1.
         sheets: (name, fill) of each of several sheets, which are drawn over one another.
         sources: the boxes from which this box glides to its place, each as (cell, box).
         added: whether the box is a sum. Then the box itself is always drawn. The boxes that glide
@@ -58,6 +57,7 @@ class Box(NamedTuple):
     part: Rectangle = WHOLE
     new: bool = False
     hatched: bool = False
+    opacity: float = 1
     sheets: Sequence[tuple[str, str]] = ()
     sources: Sequence[Pair] = ()
     added: bool = False
@@ -241,7 +241,7 @@ class Cells(Drawing):
 
     # ------------------------------------------------------------ drawn
     def _links(self, colour: str) -> None:
-        """Draw the outlines of cards, and a line for each link."""
+        """Draw the outlines of cards, and the links of each pair as lines or as one thick curve."""
         beyond = min(OUTLINE, self.gap_x / 2 - 1)
         for card in self.grid.cards:
             (x1, y1), (x2, y2) = sorted(map(self.corner, card))
@@ -252,9 +252,18 @@ class Cells(Drawing):
         for pair in self.grid.pairs:
             straight = self.grid.straight(pair)
             own = "var(--link)" if straight else "var(--curve)"
-            for i in range(links):
-                course = self.course(*pair, (i - (links - 1) / 2) * LINK_STEP, i * CURVE_STEP)
-                self.line(*course, stroke=colour or own, stroke_width=1.3)
+            drawn, width = (links, 1.3) if straight or links < 2 else (1, 2.5)
+            # Pairs that are no neighbours in a folded line of chips, nor its two ends, are pale.
+            line, apart = self.grid.fold and self.grid.shape[1:], abs(pair[0] - pair[1])
+            pale = line and apart not in (1, len(self.cells) - 1)
+            for i in range(drawn):
+                course = self.course(*pair, (i - (drawn - 1) / 2) * LINK_STEP)
+                self.line(
+                    *course,
+                    stroke=colour or own,
+                    stroke_width=width,
+                    stroke_opacity=0.25 if pale else "",
+                )
 
     def _cell(self, cell: Cell, x: float, y: float) -> None:
         """Draw a cell with its name and lines."""
@@ -283,17 +292,17 @@ class Cells(Drawing):
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
         """Draw boxes, with one shape for all boxes of a colour, and write their texts."""
-        fills: dict[str, list[Rectangle]] = {PAPER: []}
+        fills: dict[tuple, list[Rectangle]] = {(PAPER, 1): []}
         full = [(area, box) for area, box in boxes if box.fill and (box.added or not box.sheets)]
         for (x, y, w, h), box in full:
             left, top, wide, high = box.part
-            if box.part != WHOLE:
-                fills[PAPER].append((x, y, w, h))
+            if box.part != WHOLE or box.opacity < 1:
+                fills[PAPER, 1].append((x, y, w, h))
             wide, high = max(w * wide, SLIVER), max(h * high, SLIVER)
             at = x + min(w * left, w - wide), y + min(h * top, h - high)
-            fills.setdefault(box.fill, []).append((*at, wide, high))
-        for fill, areas in fills.items():
-            self.blocks(areas, fill=fill)
+            fills.setdefault((box.fill, box.opacity), []).append((*at, wide, high))
+        for (fill, opacity), areas in fills.items():
+            self.blocks(areas, fill=fill, fill_opacity=opacity)
         self.blocks([area for area, _ in full], stroke=INK, stroke_width=0.6)
         rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
         self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)
@@ -305,9 +314,7 @@ class Cells(Drawing):
                 self._sheets(area, box)
 
     def _write(self, area: Rectangle, box: Box) -> None:
-        """Write the first text of a box that fits, and `about` below it if there is room. If no
-        text fits, a slanted line marks a box that is only partly filled.
-        """
+        """Write the first text of a box that fits, and `about` below it if there is room."""
         x, y, w, h = area
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
@@ -318,8 +325,6 @@ class Cells(Drawing):
             self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)
         elif text:
             self.words(x + w / 2, y + h / 2 + 4, text, **look)
-        elif box.texts and box.part != WHOLE:
-            self.line((x, y + h), (x + w, y), stroke=INK, stroke_width=1)
 
     def _sheets(self, area: Rectangle, box: Box) -> None:
         """Draw the sheets of a box over one another, the first on top. In a box that is a sum, they

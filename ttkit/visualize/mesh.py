@@ -97,7 +97,7 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     """Return sentences that explain the lines of a picture.
 
     Args:
-        outline: the word for what a dotted outline surrounds: "card" or "host".
+        outline: the word for what a dashed outline surrounds: "card" or "host".
     """
     if grid.links is None:
         return ["The links between chips are not known here, so none are drawn."]
@@ -105,13 +105,13 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     if grid.pairs:
         notes.append(f"Each line is an ethernet link, {grid.links} for each pair of linked chips.")
         if not all(map(grid.straight, grid.pairs)):
-            notes.append("Curves lead to chips that are not drawn next to each other.")
+            notes.append("A curve has all links of two chips that are not drawn side by side.")
     elif len(grid.devices) > 1:
         notes.append("No two of these chips are linked.")
     if grid.fold:
-        notes.append(f"The line is folded: {grid.fold} chips out, {grid.fold} back.")
+        notes.append(f"The line is folded every {grid.fold} chips; links beside it are pale.")
     if grid.cards:
-        notes.append(f"Dotted: one {outline}.")
+        notes.append(f"A dashed outline: one {outline}.")
     return notes
 
 

@@ -14,6 +14,7 @@ from ttkit.visualize.drawing import (
     ALARM,
     BAD,
     INK,
+    Attributes,
     Figure,
     Frames,
     Point,
@@ -226,10 +227,11 @@ class StepCells(Cells):
             topology.chips,
             tuple((a, b) for a, b in pairs if a < b),
             1 if small else topology.links,
-        )
+        ).folded(LONGEST)
         chips = self._chips(grid, small, () if small else glides)
-        gap, frame = ((18, 22), "") if small else ((46, 50), step.caption)
-        super().__init__(grid.folded(LONGEST), chips, frame=frame, gap=gap, colour="var(--frame)")
+        wide = (46, 32 if grid.drawn[0] > 4 else 50)  # Many rows must fit on a screen.
+        gap, frame = ((18, 22), "") if small else (wide, step.caption)
+        super().__init__(grid, chips, frame=frame, gap=gap, colour="var(--frame)")
         for arrow in step.arrows:
             if not arrow.why_not:
                 colour = "var(--curve)" if arrow.reduce else "var(--link)"
@@ -267,11 +269,15 @@ class StepCells(Cells):
                     boxes.append(Box([str(chunk)]))  # The chunk has not arrived yet.
                     continue
                 key, share = (chip, chunk), step.contributors(chip, chunk)
+                level = share / whole
+                look: Attributes = {"part": (0, 1 - level, 1, level)}
+                if most > 8:  # The boxes are too small for parts.
+                    look = {"opacity": math.sqrt(level)}
                 box = Box(
                     [str(chunk)],
                     f"{share}/{whole}" if shares and share > 1 else "",
                     tone(chunk),
-                    part=(0, 1 - share / whole, 1, share / whole),
+                    **look,
                     new=step.before[chip].get(chunk) != step.after[chip][chunk],
                     sources=sources.get(key, ()),
                     added=key in added,
@@ -328,8 +334,7 @@ def _notes(picture: StepPicture, small: bool) -> list[str]:
     plan, most = picture.plan, max(map(len, picture.slots.values()), default=0)
     box = "Each box is a chunk, without colour until it has arrived"
     if plan.adds:
-        box += f"; it fills up with the parts of the {plan.group_size} chips"
-        box += "" if most <= 8 else " (a slanted line: not finished)"
+        box += f"; its colour grows with the parts of the {plan.group_size} chips"
     if plan.collective == "all_to_all":
         box += "; it has parts for this chip and those after it"
     if most > 8:

@@ -201,7 +201,9 @@ class Curves(Chart):
             x, y = zip(*points) if points else ((), ())
             if len({*y}) == 1 < len(y):  # A level is not data: the others are compared with it.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
-            lines += ax.plot(x, y, linestyle=dash, label=name, **look)
+            # A legend leaves out the label "_": dots that are nowhere need no sign.
+            label = name if points or name not in self.dots else "_"
+            lines += ax.plot(x, y, linestyle=dash, label=label, **look)
             ends += [point for point in points if math.isfinite(point[1])][-1:]
         ax.set_title(self.title)
         low, high = ax.dataLim.intervaly

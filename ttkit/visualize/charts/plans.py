@@ -147,11 +147,15 @@ class Page(Tables):
         return super()._repr_html_() + on_page(f"<pre>{escape(self.text)}</pre>")
 
 
-# A click does not change the height of the page: the box below the chart scrolls.
+# A click does not change the height of the page: the box below the chart scrolls, in both
+# directions, so the scroll bars of the tables in it are taken away.
 LOOK = """<style>
 .ttkit-map { display: inline-block; position: relative; }
 .ttkit-map + div pre { font-family: monospace; }
-.ttkit-map + div { height: 280px; max-width: 1000px; overflow: auto; }
+.ttkit-map + div .ttkit-picture { min-width: min-content; }
+.ttkit-map + div .ttkit-picture, .ttkit-map + div .ttkit-picture > div {
+    overflow: visible !important; }
+.ttkit-map + div { height: 360px; max-width: 1000px; overflow: auto; }
 .ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
     margin: -9px; position: absolute; width: 18px; }
 .ttkit-map span:hover, .ttkit-map [aria-pressed] { border: 2px solid var(--ink); }
@@ -195,17 +199,16 @@ class LayoutMap(Curves):
 
     def _repr_html_(self) -> str:
         title, image = self.title_and_image
-        page, says = self.layouts, "Click a point to see its layout."
-        if not page.fitting:
-            says = "No layout fits."
+        page = self.layouts
+        says = "Click a point to see its layout." if page.fitting else "No layout fits."
         if self.chosen:
-            mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
+            mark, chosen = f'data-act="{self.chosen}"', page.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")
-            page, says = self.layouts.explain(chosen), "Click it again to see all layouts."
-        below = (
-            f'<div><div class="ttkit-title" role="status">{says}</div>{page._repr_html_()}</div>'
-        )
-        return on_page(f'{LOOK}{title}<div class="ttkit-map">{image}</div>{below}')
+            page, says = page.explain(chosen), "Click it again to see all layouts."
+        # The title of the chart names the model and the machine; the title of a table need not.
+        tables = page._repr_html_().replace(f"{escape(self.layouts.title)}: ", "")
+        head = f'{LOOK}{title}<div class="ttkit-note" role="status">{says}</div>'
+        return on_page(f'{head}<div class="ttkit-map">{image}</div><div>{tables}</div>')
 
     def act(self, number: str) -> str:
         """Choose the layout with this number in the table, from 0, or no layout if it was chosen

@@ -43,16 +43,21 @@ STYLE = """
     color: var(--jp-success-color0, #388e3c);
 }
 [data-verdict="right"] b::after, [data-verdict="close enough"] b::after { content: " \\2713"; }
-.ttkit-card, .ttkit-to-do {
+.ttkit-card, .ttkit-to-do, .ttkit-done {
     border-bottom: 1px solid var(--jp-border-color2, #8a94a3);
     border-top: 3px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 0;
 }
-.ttkit-card::before, .ttkit-to-do::before {
+.ttkit-card::before, .ttkit-to-do::before, .ttkit-done::before {
     color: var(--jp-ui-font-color2, #586274); font-size: 11px; grid-column: 1 / -1;
     letter-spacing: 0.06em; line-height: 18px; margin-left: 2px; text-transform: uppercase;
 }
 .ttkit-card::before { content: "Predict"; }
 .ttkit-to-do::before { content: "Your turn"; }
+.ttkit-done::before { content: "Done"; }
+.ttkit-done { border-top-color: var(--jp-success-color0, #388e3c); }
+.ttkit-done .widget-label::before {
+    color: var(--jp-success-color0, #388e3c); content: "\\2713\\a0";
+}
 .ttkit-card button, .ttkit-to-do button, .widget-play button {
     border: 1px solid var(--jp-border-color1, #8a94a3); border-radius: 5px; width: auto;
 }
@@ -61,9 +66,10 @@ STYLE = """
     color: var(--jp-ui-inverse-font-color1, white);
 }
 .widget-play button { margin: 0 2px 0 0; padding: 0 12px; }
-.ttkit-to-do .widget-hbox { flex-wrap: wrap; height: auto; }
-.ttkit-to-do .widget-label {
-    flex: 0 1 auto; font-weight: 600; height: auto; margin-right: 12px; white-space: normal;
+:is(.ttkit-to-do, .ttkit-done) .widget-hbox { flex-wrap: wrap; height: auto; }
+:is(.ttkit-to-do, .ttkit-done) .widget-label {
+    flex: 0 1 auto; font-weight: 600; height: auto; line-height: 1.5; margin-right: 12px;
+    max-width: 800px; white-space: pre-line;
 }
 .ttkit-to-do .jp-RenderedText pre {
     font-family: var(--jp-ui-font-family, sans-serif); line-height: 1.5; max-width: 800px;
@@ -71,7 +77,7 @@ STYLE = """
 }
 .ttkit-beside { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 0 24px; }
 .ttkit-beside > * { max-width: 100%; min-width: 0; }
-.ttkit-beside > :last-child { flex: 1 1 320px; padding-top: 18px; }
+.ttkit-beside > :last-child { flex: 1 1 430px; padding-top: 18px; }
 .jp-RenderedText pre { overflow-wrap: anywhere; word-break: normal; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\

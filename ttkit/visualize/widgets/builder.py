@@ -176,8 +176,9 @@ class PlanBuilder(Touched):
         Args:
             wrong: the error of the last click; by default the message says what was done.
         """
+        fine = not wrong and "has it already" not in self.says
         buttons = "".join(BUTTON.format(*each) for each in ACTS.items())
-        words = on_page(message_box(wrong or self.says, fine=not wrong) + buttons)
+        words = on_page(message_box(wrong or self.says, fine) + buttons)
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
         table = Report("", head, self.score)
         beside = f"<div>{words}{table._repr_html_()}</div>"

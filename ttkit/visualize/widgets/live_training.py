@@ -31,9 +31,11 @@ class Lines:
         self.first, self.begin = trainer.steps, time.monotonic()
 
     def figures(self, record) -> str:
-        """Return a record as text, with an estimate of the seconds that are left."""
+        """Return a record as text; before the last step, with an estimate of the seconds left."""
         spent = (time.monotonic() - self.begin) / max(record.step - self.first, 1)
-        return f"{record_text(record, self.end)}, {spent * (self.end - record.step):.0f} s left"
+        steps = self.end - record.step
+        left = f", {spent * steps:.0f} s left" if steps else ""
+        return f"{record_text(record, self.end)}{left}"
 
     def update(self, record) -> None:
         """Print the record of a step if a line is due."""
@@ -75,7 +77,8 @@ class Page(Lines):
         self.now = self.figures(record)
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
             if self.prompt:
-                self.sample = f"\n{self.trainer.sample(self.prompt, temperature=0)!r}"
+                sample = self.trainer.sample(self.prompt, temperature=0)
+                self.sample = f"The model writes: {sample}\n"
             self.handle.update(self._data(), raw=True)
             # The next interval starts only now, because the sample itself takes time.
             self.drawn = time.monotonic()
@@ -83,12 +86,17 @@ class Page(Lines):
     def _data(self) -> dict[str, str]:
         """Return the displayed page; its height is the same before the first step and later."""
         # A run that goes on from a checkpoint may have no step left.
-        text = (self.now or f"step {self.trainer.steps}") + self.sample
+        text = self.now or f"step {self.trainer.steps}"
         chart = loss_curves(self.trainer)
-        room = f"min-height:{51 if self.prompt else 17}px;white-space:pre-line"
-        title = f'<div class="ttkit-title" style="{room}">{escape(text)}</div>'
-        page = on_page(title) + chart._repr_html_()
-        return {"text/html": page, "text/plain": f"{text}\n{chart!r}"}
+        room = f"min-height:{30 if self.prompt else 0}px"  # A sample has one or two lines.
+        page = on_page(
+            f'<div class="ttkit-title">{escape(text)}</div>'
+            f'<div class="ttkit-note" style="{room}">{escape(self.sample)}</div>'
+        )
+        return {
+            "text/html": page + chart._repr_html_(),
+            "text/plain": f"{text}\n{self.sample}{chart!r}",
+        }
 
     def stopped(self, text: str) -> None:
         """Raise `Interrupted`, so that the cell does not go on with its next line."""
