@@ -45,13 +45,13 @@ def test_the_status_of_a_cluster(monkeypatch):
     doing = "step 2 of 1; at line 3: work(); KeyError: 'x'"
     assert repr(status_of(cluster)).splitlines() == [
         "Cluster(2): 2 ranks, running",
-        "  rank 0: cards 0, 1 (4 chips: 0, 1, 4, 5); idle; mesh 1x2; here, process 7, 50 MB",
-        "  rank 1: cards 2, 3 (4 chips: 2, 3, 6, 7); busy; mesh 1x2; here, process 8, 50 MB; "
+        "  rank 0, idle: cards 0, 1 (4 chips: 0, 1, 4, 5); mesh 1x2; here, process 7, 50 MB",
+        "  rank 1, busy: cards 2, 3 (4 chips: 2, 3, 6, 7); mesh 1x2; here, process 8, 50 MB; "
         f"{doing}; printed: line 6 < 9; printed: line 7 < 9; printed: line 8 < 9",
     ]
     shown = status_of(cluster)._repr_html_()
     for part in (
-        "rank 1: cards 2, 3 (4 chips", "▶ busy", "○ idle", "KeyError: &#x27;x&#x27;",
+        "rank 1, busy: cards 2, 3 (4 chips", "▶ busy", "○ idle", "KeyError: &#x27;x&#x27;",
         "printed: line 8 &lt; 9", "as it was when this cell ran",
     ):  # fmt: skip
         assert part in shown, part
@@ -59,10 +59,10 @@ def test_the_status_of_a_cluster(monkeypatch):
     # where outputs are compared, nothing stands that a run changes
     monkeypatch.setenv("TTKIT_PROGRESS", "0")
     first, second = repr(status_of(cluster)).splitlines()[1:]
-    assert first.endswith("4, 5); idle") and second.endswith(f"7); busy; {doing}")
+    assert first.endswith("4, 5)") and second.endswith(f"7); {doing}")
     cluster.state, cluster.busy_ranks, cluster.why_failed = "failed", (), "rank 1 < 2\n  try: y"
     text = repr(status_of(cluster))
-    assert "4, 5); failed" in text and text.endswith("'x'\nrank 1 < 2\n  try: y")
+    assert "rank 0, failed: cards" in text and text.endswith("'x'\nrank 1 < 2\n  try: y")
     shown = status_of(cluster)._repr_html_()
     assert "✕ failed" in shown and 'alarm" role="status">rank 1 &lt; 2\n  try: y' in shown
     assert "as it was" not in shown
@@ -71,7 +71,7 @@ def test_the_status_of_a_cluster(monkeypatch):
 def test_cards_that_are_not_this_machines_are_not_filled():
     cluster = Fake()
     cluster.bindings = plain_ranks(2, ["0", "9"])
-    assert repr(status_of(cluster)).splitlines()[2].startswith("  rank 1: card 9; idle; mesh")
+    assert repr(status_of(cluster)).splitlines()[2].startswith("  rank 1, idle: card 9; mesh")
     assert f'fill="{tone(1)}"' not in status_of(cluster)._repr_html_()
 
 
@@ -86,7 +86,7 @@ def test_a_long_wait_shows_the_cards_until_it_ends(monkeypatch):
         with progress(Fake(1), "cluster.run(f)") as show:
             show("0 of 2 ranks are done")
             show("1 of 2 ranks are done")
-        assert ["7); busy" in repr(each) for each in shown[:2]] == [True] * times
+        assert ["rank 1, busy" in repr(each) for each in shown[:2]] == [True] * times
     assert repr(shown[1]).startswith("cluster.run(f): 1 of 2 ranks are done, 0 s")
     assert shown[2] == {"text/plain": ""}
 

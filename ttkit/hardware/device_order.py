@@ -11,7 +11,8 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
     """Yield the places of a line of chips in a grid.
 
     The line goes around the rim of the grid from `start`. If the rim is too short or `start` is not
-    on it, the line goes back and forth over all rows.
+    on it, the line goes back and forth over all rows, and from the last place on to the first one.
+    Where it does so, two chips in a row may not be neighbours.
     """
     rows, columns = shape
     grid = [[(r, c) for c in range(columns)] for r in range(rows)]
@@ -33,7 +34,7 @@ def device_order(
     """Yield the place in the system of each chip of a mesh of `shape`, in row-major order.
 
     A mesh of one row or one column goes around the rim. Another shape takes the rectangle at
-    `start` if it fits there; otherwise it is transposed.
+    `start` if it fits there; otherwise it is transposed, and begins at (0, 0).
 
     Raises:
         TTKitError: the shape has more devices than the system, no devices, or another number of

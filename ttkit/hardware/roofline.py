@@ -59,8 +59,8 @@ def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = Fa
 
     ttnn has this rule for matmuls; the profile and the planner use it for every operation:
 
-    - HiFi4 for two float32 operands, but HiFi3 on Wormhole, where HiFi4 may give wrong results;
-    - LoFi for two block floats, and for a call with a program_config or a core_grid;
+    - HiFi4 for float32 operands only, but HiFi3 on Wormhole, where HiFi4 may give wrong results;
+    - LoFi for block floats only, and for any other call with a program_config or a core_grid;
     - HiFi2 otherwise.
 
     Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the attributes of a matmul.

@@ -17,9 +17,10 @@ from ttkit.sim.tape import TapeWithoutValues
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import Layout
 
-# The bytes of a tensor count under an owner, which is the part of the step that makes the tensor,
-# with these exceptions. The block's input and its output have their own owners. `LATER` is added to
-# the part's name for a gradient of earlier micro-batches, and for the gradient added to it.
+# The bytes of a tensor count under an owner. This is the part of the step that makes the tensor,
+# with two exceptions. The block's input has the owner INPUT, and its output has the owner OUTPUT.
+# A gradient that earlier micro-batches left, and the gradient that is added to it, have an owner
+# whose name ends with LATER.
 INPUT, OUTPUT, LATER = "block input", "head input", " later"
 # The two values say whether a stage has the embedding, and whether it has the head.
 Ends = tuple[bool, bool]
@@ -95,9 +96,9 @@ class Recording:
 
     Attributes:
         events, sends: the calls, and the collectives that they ran.
-        names: the names of the parts of the step, sorted.
+        names: the names of the parts that make calls, sorted.
         parts: for each call, the index of its part in `names`.
-        moments: the beginnings of the parts, each with its part's name, in the order of time.
+        moments: the names of the parts in the order in which they first began.
         after: for each call, then for each moment, how many calls had been made by then.
         held: for each entry of `after`, the bytes that each owner held; [entries, owners].
         owners: the names of the owners, in the order of `held`.

@@ -50,7 +50,7 @@ def brief(value) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text, cut where it is longer than a line."""
+    """Return a text, cut to 60 letters if it has more than 80; line breaks stay."""
     return text if len(text) <= 80 else f"{text[:60]} ..."
 
 
@@ -73,7 +73,7 @@ def read_guess(text: str) -> Guess | None:
 
 
 def plain(answer) -> str:
-    """Return an answer in words in a plain form: lower case, without brackets and quotes.
+    """Return the words and numbers of an answer in lower case, without signs and without an x.
 
     Example:
         >>> {plain(text) for text in ("4x2", "4 x 2", "(4, 2)", "[4,2]")}

@@ -110,8 +110,8 @@ def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     return values
 
 
-# An action of this kind changes by this much the number of micro-batches whose activations a stage
-# holds.
+# A stage holds the activations of some micro-batches. An action of this kind changes their number
+# by this much.
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
 
 

@@ -24,8 +24,8 @@ from ttkit.visualize.tables import Report
 from ttkit.words import grouped, short
 
 HOST = "host"
-# The keys are the kinds of operations that do not compute; the values are the kinds of their
-# records.
+# The keys are kinds of operations; the values are the kinds of their records. The records of all
+# other operations have the kind "compute", also if they only move values on a chip.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
@@ -78,8 +78,8 @@ def keys_of(tensor) -> Keys:
 
 # ---------------------------------------------------------------- reading a tape
 class Reader:
-    """A reader of the events of a tape. It makes their records when `records` is read; events that
-    come later are added then."""
+    """A reader of the events of a tape. Each time `records` is read, it adds the records of the
+    events that have come since."""
 
     def __init__(self, tape: Tape):
         self.tape = tape
@@ -190,7 +190,7 @@ class Profile:
     are there. A collective begins when the last of its chips is ready. See also `overlapped`.
     """
 
-    _model = ""  # `overlapped` sets this; the title then names it.
+    _model = ""  # `overlapped` sets this text, which is then in the title.
 
     def __init__(self, tape: Tape):
         self._reader = Reader(tape)

@@ -149,7 +149,7 @@ class Way(NamedTuple):
 
         Raises:
             TTKitError: the call gives an argument that changes values and that the function does
-                not have.
+                not have, with another value than None or ttnn's default.
         """
         # The number -1 stands for an argument that was not given, so the last value is None.
         values = (*args, *kwargs.values(), None)
@@ -217,7 +217,7 @@ class Signature:
         Args:
             count: the number of positional arguments.
             names: the names of the keyword arguments. A name of an earlier version is replaced by
-                the new name.
+                the new name, or left out if there is none.
         """
         newer = [name if name in self.known else OLDER.get(name, name) for name in names]
         numbers = {name: number for number, name in enumerate(newer, count) if name}
@@ -299,7 +299,7 @@ RIGHT = 0, ""
 
 
 def _misfit(arguments: list[Argument], values: tuple) -> tuple[int, str]:
-    """Return place (from 1) and name of the first argument of a wrong class; RIGHT if none is."""
+    """Return the place (from 1) and name of the first argument of a wrong class, or RIGHT."""
     for place, (number, _, parameter) in enumerate(arguments, 1):
         if not isinstance(values[number], classes_of(str(parameter.annotation))):
             return place, parameter.name

@@ -25,9 +25,8 @@ ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 ModuleBase, OptimizerBase, MorehAdamW = Module, Optimizer, AdamW
-ReduceType = Enum(
-    "ReduceType", "MEAN"
-)  # A loss is the mean over a device's elements; ttml has more kinds.
+# A loss is the mean over a device's elements; ttml has more kinds.
+ReduceType = Enum("ReduceType", "MEAN")
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
 WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
 
@@ -46,7 +45,8 @@ def synchronize_gradients(parameters, cluster_axes=None) -> None:
     distributed.synchronize_gradients(parameters, cluster_axes)
 
 
-synchronize_parameters = synchronize_gradients  # In December 2025 ttml used this name.
+# In December 2025, synchronize_gradients was called synchronize_parameters in ttml.
+synchronize_parameters = synchronize_gradients
 
 
 def empty_like(tensor: Tensor) -> Tensor:

@@ -24,13 +24,13 @@ SLIVER = 2.5  # The filled part of a box has at least this many px, so that it i
 # The gaps between cells have these widths and heights in px. With narrow gaps, eight chips in a row
 # fit on a page.
 GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
-LINK_STEP = 5  # Straight links of one pair of cells are so many px apart.
+LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
-# A box or sheet that glides to a box, to be added to it, disappears after so many seconds.
+# A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
 MERGED_S = 0.96
 
 
@@ -179,7 +179,7 @@ class Cells(Drawing):
                 self._cell(cell, *self.corner(index))
         self._boxes()
 
-    # ------------------------------------------------------------ where things are
+    # ------------------------------------------------------------ places and sizes
     def _width(self, cell: Cell) -> float:
         lines = [width_of(line, SIZE) for line in cell.lines]
         boxes = cell.columns * cell.box[0] if cell.boxes else 0
@@ -239,7 +239,7 @@ class Cells(Drawing):
             return (x1 + self.w, y), (x2, y), (0, 0)
         return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0)
 
-    # ------------------------------------------------------------ drawn
+    # ------------------------------------------------------------ drawing
     def _links(self, colour: str) -> None:
         """Draw the outlines of cards, and the links of each pair as lines or as one thick curve."""
         beyond = min(OUTLINE, self.gap_x / 2 - 1)
@@ -253,7 +253,8 @@ class Cells(Drawing):
             straight = self.grid.straight(pair)
             own = "var(--link)" if straight else "var(--curve)"
             drawn, width = (links, 1.3) if straight or links < 2 else (1, 2.5)
-            # Pairs that are no neighbours in a folded line of chips, nor its two ends, are pale.
+            # In a folded line of chips, only the links of neighbours in the line and the link of
+            # its two ends are strong. All others are pale.
             line, apart = self.grid.fold and self.grid.shape[1:], abs(pair[0] - pair[1])
             pale = line and apart not in (1, len(self.cells) - 1)
             for i in range(drawn):

@@ -38,7 +38,7 @@ def as_text(table: Table, width: int = WIDTH) -> str:
     return page.getvalue().rstrip("\n")
 
 
-# ---------------------------------------------------------------- as ttnn prints them
+# ---------------------------------------------------------------- the tables that ttnn prints
 def _table(title: str, columns: int, cells: Sequence[Cell]):
     from rich import box
     from rich.align import Align
@@ -166,7 +166,7 @@ def print_table(what: str, *of) -> None:
         Console().print(*table, sep="\n")
 
 
-# ---------------------------------------------------------------- of numbers
+# ---------------------------------------------------------------- reports of numbers
 @dataclass(frozen=True)
 class Report:
     """A table of text with a title, for a terminal, a notebook or rich.

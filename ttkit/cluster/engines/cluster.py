@@ -191,8 +191,8 @@ class Cluster:
         """Interrupt the busy ranks; print for each of them the line where it was.
 
         Each busy rank gets a KeyboardInterrupt, as from the stop button of a notebook. A rank that
-        waits inside MPI does not react to it, since Open MPI checks for messages only. In that case
-        the engines are stopped, and the next call starts new ones.
+        waits inside MPI does not react to it, because there Open MPI only looks for messages. In
+        that case the engines are stopped, and the next call starts new ones.
         """
         self.ensure_running("cluster.interrupt()")
         print(results.interrupt(self))

@@ -54,7 +54,7 @@ class Report(NamedTuple):
         """Return this process's report, without importing the simulator."""
         import psutil
 
-        # The memory is in whole MB, which change seldom, because each change sends a report.
+        # Each change sends a report, so the memory is rounded to whole MB, which change seldom.
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
         # A module that another thread is still importing may lack these names, hence the defaults.
         lines = getattr(sys.modules.get("ttkit.visualize.widgets.live_training"), "Lines", None)
@@ -89,8 +89,9 @@ def process_id() -> int:
 def _own_folder(rank: int) -> Path:
     """Return where this rank keeps its files.
 
-    On the cluster's host this is the cluster's folder. On another host it is a new folder, inside a
-    folder that Open MPI removes when it ends there.
+    On the cluster's host this is the cluster's folder. On another host it is a new folder, which
+    also becomes the home of IPython's files. It is inside a folder that Open MPI removes when it
+    ends there, or without one in the system's folder for temporary files.
     """
     host, _, folder = os.environ[FOLDER].partition(":")
     if host == socket.gethostname():

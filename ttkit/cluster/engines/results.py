@@ -29,7 +29,8 @@ from ttkit.words import grouped, numbered
 
 Cluster = Any  # The class is in engines.cluster, which imports this module.
 PATIENCE_S = 3.0  # After the first rank has raised, the others have this long to answer.
-# ipyparallel reports that an engine is gone. mpirun reports the reason up to 0.6 s later.
+# mpirun reports why an engine ended up to 0.6 s after ipyparallel reports that it is gone. A wait
+# for the reason takes at most this long.
 NOTICE_S = 3.0
 INTERRUPT_S = 1.5  # An interrupted rank has this long to leave its line and to report that.
 RAISED_S = 10.0  # A rank that has left its line has this long to answer.
@@ -97,7 +98,7 @@ def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> A
     """
     client = cluster.client
     for rank, report in list(client.reports.items()):
-        # The figure must not show the line or the progress of an earlier call for this one.
+        # During this call the figure must not show the line or the progress of an earlier call.
         client.reports[rank] = report._replace(line=None, doing="")
     try:
         return {rank: send(client.direct_view(rank)) for rank in ranks}

@@ -1,7 +1,7 @@
 """The linter: report what tt-run refuses in the files of a cluster, and what fails only later.
 
-Every file is read as a launch reads it, and all errors are collected. `RULES` are checks that the
-readers of the files do not make.
+Every file is read as a launch reads it. All errors are collected, but of a hosts file or a rankfile
+only the first. `RULES` are checks that the readers of the files do not make.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         return findings
     hosts = list[str]()
     if hosts_file:
-        with contextlib.suppress(TTKitError):  # Linting that file reports its errors.
+        with contextlib.suppress(TTKitError):  # Its errors are found when it is linted itself.
             hosts = host_of_each_slot(hosts_file)
     # The bindings are sorted by rank, but the file may have another order. `at` maps each rank to
     # its place in the file, from which a finding gets its line.

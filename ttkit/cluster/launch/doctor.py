@@ -20,7 +20,7 @@ from ttkit.errors import TTKitError, fail
 from ttkit.hardware import current_system
 from ttkit.words import counted
 
-ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
+ANSWER_S = 15.0  # A host has this long to answer. An idle one takes at most 0.7 s.
 SHOWN = 3  # A message names at most this many of the files that differ.
 # The other host runs the Python at the same path as here, or python3 if there is none.
 EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'

@@ -82,7 +82,7 @@ def which_are_here(hosts: Iterable[str]) -> dict[str, bool]:
 
 
 def address_of(host: str) -> str:
-    """Return the address of a host; ~/.ssh/config may define its name.
+    """Return the address of a host, whose name may be an alias in ~/.ssh/config.
 
     Raises:
         TTKitError: the name has no address.
@@ -160,7 +160,7 @@ def complaint(output: str) -> str:
 
 
 def cure(host: str, output: str) -> str:
-    """Return what to do about a host that ssh cannot reach.
+    """Return what to do about the error output of ssh or rsync for a host.
 
     Example:
         >>> cure("a", "me@a: Permission denied (publickey).")

@@ -199,7 +199,10 @@ def attend(
     heads = [(*place, ...) for place in np.ndindex(split)]
 
     def part(head, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
-        """Write the attention of `rows` to `columns`; `unseen` masks columns from `seen` on."""
+        """Write the results of the queries `rows`, which attend to the keys `columns`.
+
+        Of these keys `unseen` marks those that are masked; it begins at key number `seen`.
+        """
         ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
         for added in masks:

@@ -38,7 +38,7 @@ def each_result(given, operands, results: Sequence, shape: Shapes) -> int:
 
 
 def each_element(flops: int) -> Flops:
-    """Count this many flops for each element of the first operand."""
+    """Return a function that counts `flops` for each element of the first operand."""
     return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
 
 
@@ -142,12 +142,12 @@ def _guarded(
         kind: the kind of an operation, which also takes ttnn's queues; None for other functions.
     """
     takes = Signature(function, name, *(QUEUES if kind else ()))
-    compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
+    compiles = kind not in (None, "write", "read")  # These kinds are no programs of the mesh.
     # A result lies where the first operand does, but matmuls and dot-product attention write to
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
     silent = np.errstate(all="ignore")(function)
-    # Calls whose arguments have the same classes reach the function in the same way.
+    # For the classes of a call's arguments, this has the way in which the arguments are sorted.
     ways: dict[tuple, Way | None] = {}
     tapes = tape.running
 
@@ -190,7 +190,8 @@ def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
     """Place new results as the hint says; without a hint, place them as the first operand.
 
     A sharded first operand counts only for results of its shape. With a sharded configuration but
-    no shard specification, a chip chooses the shards of a computed result; this is only noted.
+    no shard specification, a chip chooses the shards of a computed result. The simulator does not
+    choose them: the result only gets the configuration.
     """
     for tensor in tape.tensors_in(result):
         if any(tensor is given for given in operands):
@@ -291,7 +292,7 @@ def written(made: Tensor, output: Tensor) -> Tensor:
 
 
 def in_place(function: Callable) -> Callable:
-    """Return a function that writes the result of another one into its first argument."""
+    """Return a function that calls `function` and writes the result into the first argument."""
 
     @functools.wraps(function)
     def call(*args, **how):
@@ -400,7 +401,7 @@ def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
     """Return `dim` as a number from 0; a negative `dim` counts from the end.
 
     Args:
-        more: how many dimensions the result has more than `tensor`; `dim` is one of the result's.
+        more: the number of dimensions that a result has in addition; `dim` is one of the result.
     """
     rank = len(tensor.shard_shape) + more
     if not -rank <= dim < rank:

@@ -47,8 +47,8 @@ KNOWN = {
 def get_golden_function(operation: Any) -> Any:
     """Return a function of torch tensors that computes what an operation of ttnn does.
 
-    The function is torch's own where torch has one of that name and meaning. For an operation in
-    place, the function returns the result.
+    The function is one of `OWN`, or else torch's function of the same name and meaning. For an
+    operation in place, the function returns the result.
 
     Raises:
         TTKitError: the kit has no reference for this operation.

@@ -96,7 +96,8 @@ def slope(name: str, operands: list, which: int, **how):
     Where `EXACT` has no derivative, the result is a central difference in float64, whose error is
     hardly visible in float32. At an edge or a jump, for example of relu6 or floor, the slope of the
     flatter side is the result, as in torch. Where the slope is infinite, for example that of sqrt
-    at 0, the result is a large number or NaN.
+    at 0, the result is a large number or NaN. Closer to such a place than about 1e-6, the result is
+    the slope of the flatter side and too small: that of log at 1e-8 is 7.5e7, not 1e8.
     """
     if blocks.idle[0]:
         return operands[which]

@@ -1,4 +1,4 @@
-"""Matrix products. Where all chips have the same right operand, one matmul has all their rows."""
+"""Matrix products. If all chips have the same right operand, one matmul multiplies all rows."""
 
 import math
 from functools import partial
@@ -16,10 +16,12 @@ from ttkit.sim.tensor.tensor import Tensor, check_room
 Array = np.ndarray
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
-# One thread takes about 0.3 ms for this many multiply-adds, summed over the matmuls of a call.
+# From this many multiply-adds on, summed over the matmuls of a call, several threads pay. One
+# thread takes about 0.3 ms for them.
 THREADS_PAY_FROM = 1 << 24
-# These are multiply-adds of one matmul. From the first number on, a loop of 2-D matmuls is faster
-# than one stacked matmul. Below the second number, which has a margin, OpenBLAS uses one thread.
+# Both count the multiply-adds of one matmul. From LOOP_PAYS_FROM on, a loop of 2-D matmuls is
+# faster than one stacked matmul. Below BLAS_SPREADS_FROM, which has a margin, OpenBLAS uses one
+# thread.
 LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 
@@ -106,7 +108,7 @@ def _linear(
 
     Args:
         bias: for `linear`, a vector [n] or [1, n] to add; of a whole tile, [32, n] or [16, n], only
-            the first row is added.
+            the first row is added, unless the product has as many rows as the tile.
         activation: the activation of the sum, such as "gelu"; by default that of `program_config`.
 
     Raises:

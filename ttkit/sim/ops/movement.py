@@ -115,7 +115,7 @@ def _stored(
 
 @operation("to_layout", "store")
 def to_layout(tensor: Tensor, layout: Layout, dtype: DataType | None = None) -> Tensor:
-    """Return the tensor in another layout (and type): only the padding changes."""
+    """Return the tensor in another layout, and in another type where one is given."""
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # On a device, ttnn looks at `dtype` only when the layout changes.
@@ -284,7 +284,7 @@ def sharded_to_interleaved_partial(
     return written(result(cache_tensor, whole), cache_tensor)
 
 
-# ---------------------------------------------------------------- device by device
+# ---------------------------------------------------------------- the shards of single devices
 @checked
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """Return each device's shard as a tensor, in row-major order.
@@ -377,5 +377,5 @@ Tensor.to, Tensor.cpu = _to, from_device
 
 @operation("dram_prefetcher", "arrange", moves="none")
 def dram_prefetcher(tensors: list[Tensor], num_layers, global_cb=None) -> Tensor:
-    """Return the last tensor, which has the addresses: here a matmul reads its weights itself."""
+    """Return the last tensor. Nothing is fetched, because a matmul here reads its own weights."""
     return tensors[-1]

@@ -1,5 +1,7 @@
 """Operations that reduce dimensions of each chip's shard: sums, extremes, statistics, indices.
 
+Running sums, losses, and sums and look-ups by index are here, too.
+
 A new reduction with the same arguments is one row in `REDUCTIONS`.
 """
 
@@ -129,7 +131,7 @@ _enter_running("cumsum", np.add)
 _enter_running("cumprod", np.multiply)
 
 
-# ---------------------------------------------------------------- where the largest are
+# ---------------------------------------------------------------- indices of the largest
 @operation("argmax", flops=each_element(1))
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the largest element along `dim` of each shard, as uint32, row-major."""
@@ -159,7 +161,7 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
 
 
-# ---------------------------------------------------------------- sums of other forms
+# ---------------------------------------------------------------- other sums, and gather
 @operation("experimental.fast_reduce_nc", flops=each_element(1))
 def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
     """Return the sum over `dims`, which must not be the last two; each of `dims` keeps size 1.
@@ -176,7 +178,7 @@ def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
     """Return the sum over `dim`, which keeps size 1; cut it into parts along the last dimension.
 
-    Each part has the size `split_size`.
+    Each part has the size `split_size`; the last one may be smaller.
     """
     return split(fast_reduce_nc(input_tensor, dims=[dim]), split_size, -1)
 

@@ -103,7 +103,7 @@ class MeshComposerConfig(_Config):
     _list = "dims"
 
 
-# ---------------------------------------------------------------- what both check
+# ---------------------------------------------------------------- the base of both
 class _Distribution:
     """The base of mappers and composers: a configuration that is checked against a mesh."""
 
@@ -340,7 +340,7 @@ def ConcatMesh2dToTensor(
     return CppMeshToTensor(mesh_device, config)
 
 
-# ---------------------------------------------------------------- which one to use
+# ---------------------------------------------------------------- the default mapper or composer
 Mapper = TypeVar("Mapper", CppTensorToMesh, CppMeshToTensor)
 # This tuple has the mappers and composers of the open `distribute` blocks, the innermost first.
 _defaults: ContextVar[tuple] = ContextVar("distribute", default=())

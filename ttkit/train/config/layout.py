@@ -26,7 +26,7 @@ from ttkit.train.config.settings import (
 
 TILE = 32
 SHARED_ALONG = {
-    # Along the axes of these two strategies, all chips have the same weights.
+    # ZeRO shards what chips would otherwise hold alike, along the axis of either strategy.
     "zero": ("enable_ddp", "enable_cp"),
     "expert_parallel": ("enable_ddp",),
     "sequence_parallel": ("enable_tp",),

@@ -32,7 +32,7 @@ from ttkit.plans.pipelines import SCHEDULES
 from ttkit.words import counted
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
+IN_A_FILE = "in a file"  # With this context `config/files.py` adds the line to a fault.
 # Pydantic adds these to a fault's location; no key of a file has these names.
 PYDANTIC_TAGS = ("AdamW", "SGD", "[key]")
 # Files may also use these names: ttml in C++ writes "dropout", and tt-metal's 3-tier guide writes

@@ -120,7 +120,7 @@ class Parameter(Tensor):
 
     # ------------------------------------------------------------ values
     def shape(self) -> list[int]:
-        """The shape of the local shard on one device."""
+        """Return the shape of the weight that a chip computes with, as a list."""
         return list(self.local_shape)
 
     @property
@@ -193,8 +193,8 @@ class Parameter(Tensor):
     def add_grad(self, grad: Value) -> None:
         """Add to the gradient accumulated so far.
 
-        With ZeRO 2 and 3, a reduce-scatter first adds up the gradients of the data-parallel
-        replicas and gives each chip its shard of the sum. Only `average_gradients` divides it, once
+        With ZeRO 2 and 3, a reduce-scatter along `layout.zero_axis` first adds up the gradients of
+        the chips and gives each its shard of the sum. Only `average_gradients` divides it, once
         a step, so that backward does not wait for the arrival of each sum.
         """
         if self.zero_dim is not None and self.layout.zero >= 2:
@@ -205,7 +205,7 @@ class Parameter(Tensor):
         """Return the global float32 array of the gradient."""
         return self.gather(self._grad, shard=self.has_sharded_grad)
 
-    # ------------------------------------------------------------ from and to one device
+    # ------------------------------------------------------------ global arrays
     def draw(self, seed: int) -> Array:
         """Return the initial values, a global array.
 

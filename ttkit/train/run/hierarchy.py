@@ -89,8 +89,9 @@ class Exchange:
     def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[Array]]:
         """Wait for a rank's two numbers; return them and an iterator over its arrays.
 
-        The gradients of a worker are [replicas, 1, rows, columns], all other arrays [1, 1, rows,
-        columns]. The iterator waits until the next array has arrived.
+        The gradients of a worker are [replicas, experts, rows, columns], all other arrays [1,
+        experts, rows, columns]; parameters without experts have 1 in place of `experts`. The
+        iterator waits until the next array has arrived.
         """
         arrays = (
             self.transport.take(self._message(what, number, rank, self.rank))
@@ -119,7 +120,7 @@ class Exchange:
 
 
 def by_replica(parameter: Parameter) -> Array:
-    """Return the gradient of a parameter on each replica, [replicas, 1, rows, columns]."""
+    """Return the gradient of a parameter on each replica, [replicas, experts, rows, columns]."""
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)

@@ -197,8 +197,8 @@ class Trainer:
             )
         if config.use_clip_grad_norm:
             most = config.clip_grad_norm_max_norm
-            # Each of these ranks has other gradients, so the sum over the ranks is `many` times the
-            # mean.
+            # With ZeRO each rank has only the gradients of its own parameters, so their squares are
+            # added up: the sum over the ranks is `many` times the mean. Without ZeRO `many` is 1.
             many = self.zero_ranks
             optimizers.clip_grad_norm(
                 self.parameters, most, lambda square: many * self.across_ranks(square)
@@ -352,7 +352,7 @@ class Trainer:
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
         if self.zero_ranks > 1 and self.replicas:
-            # The first of these ranks gets the optimizer state that the other ranks have.
+            # Each rank has the optimizer state of its own parameters; rank 0 gets them all.
             parts = self.replicas.gather(state) or []
             state = {key: array for part in parts for key, array in part.items()}
         return found | {f"optimizer/{key}": array for key, array in state.items()}
@@ -371,7 +371,7 @@ class Trainer:
         self.steps, self.history = saved.meta["step"], History(saved.history)
         self.notify(f"Resuming from step {self.steps}: {saved.path}")
 
-    # ------------------------------------------------------------ use
+    # ------------------------------------------------------------ text from the model
     def sample(self, prompt: str, new_tokens: int | None = None, **how: Any) -> str:
         """Return a prompt and its continuation by the model.
 

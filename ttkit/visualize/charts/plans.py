@@ -147,8 +147,8 @@ class Page(Tables):
         return super()._repr_html_() + on_page(f"<pre>{escape(self.text)}</pre>")
 
 
-# A click does not change the height of the page: the box below the chart scrolls, in both
-# directions, so the scroll bars of the tables in it are taken away.
+# The box below the chart has a fixed height, so that a click does not change the height of the
+# page. It scrolls in both directions, so the tables in it need no scroll bars of their own.
 LOOK = """<style>
 .ttkit-map { display: inline-block; position: relative; }
 .ttkit-map + div pre { font-family: monospace; }
