@@ -306,7 +306,7 @@ def test_a_run_is_stopped_and_goes_on(lab):
     assert trained_and_stopped(lab, watched, seen=STEPS) > second
 
 
-STEPS, SAMPLES = r"step (\d+)/400", r"step \d+/400.*\n'(The fox.*)'"
+STEPS, SAMPLES = r"step (\d+)/400", r"step \d+/400.*\n+The model writes: (The fox.*)"
 
 
 def trained_and_stopped(lab, index, instead="", seen=SAMPLES):
