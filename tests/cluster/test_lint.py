@@ -198,6 +198,31 @@ def test_own_configurations_fit_together():
     assert (ROOT / "configs/README.md").read_text().count("\n| `") == len(CONFIGS) + 4
 
 
+G1 = """rank_bindings:
+  - rank: 0
+    mesh_id: 1
+  - rank: 1
+    mesh_id: 0
+
+global_env:
+  TT_METAL_HOME: "/home/ttuser/git/tt-metal"
+mesh_graph_desc_path: "configurations/2loudboxes/mgd.yaml"
+"""
+
+
+def test_bindings_of_the_reference_document(tmp_path, monkeypatch):
+    """The G1 file of the multi-host examples, YAML descriptor and all."""
+    here = tmp_path / "configurations/2loudboxes"
+    here.mkdir(parents=True)
+    (here / "rank_bindings.yaml").write_text(G1)
+    (here / "mgd.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    bindings = read_bindings("configurations/2loudboxes/rank_bindings.yaml")
+    assert [(b.rank, b.mesh_id) for b in bindings.rank_bindings] == [(0, 1), (1, 0)]
+    assert bindings.global_env == {"TT_METAL_HOME": "/home/ttuser/git/tt-metal"}
+    assert bindings.mesh_graph_desc_path == here / "mgd.yaml"
+
+
 def test_where_files_are_looked_for(tmp_path, monkeypatch):
     """$TT_METAL_HOME, then the folder one is in, then, beyond tt-run, the folder of the bindings
     and those above.

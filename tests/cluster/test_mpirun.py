@@ -15,6 +15,8 @@ import pytest
 from cluster import cases
 from started import TTKIT_RUN, needs_mpirun
 
+from ttkit.cluster import read_bindings
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 pytestmark = needs_mpirun
 # a limit for what takes a second or two on an idle machine; nothing ends by itself so early
@@ -278,6 +280,11 @@ with Cluster(2) as cluster:
     assert done.returncode == 0 and done.stdout.splitlines() == [said, said], done.stderr
 
 
+def test_pattern_1_one_big_mesh(tmp_path):
+    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW)
+    assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
 def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
     """Rank 0 has one card of the simulated T3000, rank 1 two of them; each computes on its own
     mesh, MPI brings the results together.
@@ -306,6 +313,14 @@ print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
         f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}",
         f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}",
     ]
+
+
+def test_pattern_3_several_hosts_on_one(tmp_path):
+    """The bindings of pattern 1, which were started above, in another form of YAML."""
+    (tmp_path / "two.textproto").write_text("")
+    for name, text in (("1.yaml", cases.PATTERN_1), ("3.yaml", cases.PATTERN_3)):
+        (tmp_path / name).write_text(text)
+    assert read_bindings(tmp_path / "1.yaml") == read_bindings(tmp_path / "3.yaml")
 
 
 def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):

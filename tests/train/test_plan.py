@@ -154,3 +154,16 @@ def test_the_command(capsys, monkeypatch):
     assert "requires 32 devices, but only 8 devices are available" in capsys.readouterr().err
     assert cli.main(["train", "--plan", "--config", "nowhere.yaml"]) == 1
     assert "Configuration file not found: nowhere.yaml" in capsys.readouterr().err
+
+
+def test_without_plan_it_trains(tmp_path, capsys):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(
+        "training_config: {batch_size: 4, max_steps: 2, tokenizer_type: byte, checkpoint_dir: "
+        "'', eval_every: 0}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 64, num_blocks: 1, "
+        "max_sequence_length: 32, dropout: 0.0}\n"
+        "device_config: {mesh_shape: [2, 2], enable_ddp: true, enable_tp: true}\n"
+    )
+    assert cli.main(["train", "--config", str(file)]) == 0
+    assert "step 2/2" in "".join(capsys.readouterr())
