@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
 from typing import NamedTuple
@@ -191,6 +191,10 @@ def plain_values(values) -> Array:
     return to_numpy(values) if hasattr(values, "tensor_topology") else np.asarray(values)
 
 
+def _in_float64(*results) -> Iterator[Array]:
+    return (plain_values(each).astype(np.float64) for each in results)
+
+
 def pcc(expected, actual) -> float:
     """Return the Pearson correlation of two results.
 
@@ -204,7 +208,7 @@ def pcc(expected, actual) -> float:
         >>> pcc(np.arange(4.0), np.arange(4.0))
         1.0
     """
-    a, b = (plain_values(each).astype(np.float64) for each in (expected, actual))
+    a, b = _in_float64(expected, actual)
     if a.shape != b.shape:
         fail(
             "pcc",
@@ -228,7 +232,7 @@ def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
     """
     found = globals()["pcc"](expected, actual)
     if found < pcc:
-        a, b = (plain_values(each).astype(np.float64) for each in (expected, actual))
+        a, b = _in_float64(expected, actual)
         worst = float(np.abs(a - b).max())
         raise AssertionError(
             f"pcc {found:.6f} is below {pcc}; the largest difference is {worst:.4g}"

@@ -1,9 +1,11 @@
 """What a Cluster starts: cards shared in PCIe order, or the ranks of a folder."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import ttkit
-from ttkit.cluster.engines.start import ranks_sharing_cards
+from ttkit.cluster.engines.start import ranks_sharing_cards, start_commands
 from ttkit.errors import TTKitError
 
 
@@ -32,3 +34,22 @@ def test_cards_of_a_galaxy():
             ranks_sharing_cards(5)
     finally:
         ttkit.use_system(None)
+
+
+def test_engines_use_the_notebooks_machine_and_the_bindings_variables(monkeypatch, tmp_path):
+    monkeypatch.setenv("TTKIT_SYSTEM", "t3000")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    ttkit.use_system("galaxy")
+    try:
+        bindings = ranks_sharing_cards(2)
+        bindings.global_env["OMP_NUM_THREADS"] = "7"
+        folder = SimpleNamespace(folder=tmp_path, shared_memory=lambda ranks: tmp_path)
+        commands, _ = start_commands(folder, bindings, [], ["localhost"] * 2, "127.0.0.1")
+    finally:
+        ttkit.use_system(None)
+    words = [word for word in commands["mpirun"] if word.startswith(("TTKIT_SYSTEM=", "OMP_"))]
+    # For each rank mpirun sets the first of a name, and the engine's own command the last one.
+    assert {word.split("=")[0]: word for word in words} == {
+        "TTKIT_SYSTEM": "TTKIT_SYSTEM=galaxy",
+        "OMP_NUM_THREADS": "OMP_NUM_THREADS=7",
+    }

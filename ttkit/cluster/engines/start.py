@@ -28,8 +28,8 @@ from ttkit.hardware import current_system
 # The controller registers an engine at its next heartbeat. With ipyparallel's default of 3000 ms a
 # start would take twice as long.
 HEARTBEAT_MS = 250
-# The command of each engine sets these variables, since mpirun does not send its own environment to
-# other hosts.
+# The command of an engine on another host sets these variables, since mpirun does not send its own
+# environment there.
 CARRIED = (FOLDER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
 CONTROLLER_OPTIONS = (
     "--IPController.use_threads=True",
@@ -135,9 +135,10 @@ def start_commands(
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    # mpirun does not send its own environment to other hosts. If the shell sets TTKIT_SYSTEM, every
-    # rank would get the shell's value.
-    carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
+    # mpirun does not send its own environment to other hosts. On this host only the machine must be
+    # set again: every rank gets the shell's TTKIT_SYSTEM if there is one.
+    names = CARRIED if words else ("TTKIT_SYSTEM",)
+    carried = [f"{name}={environment[name]}" for name in names if name in environment]
     engine = ["env", *carried, *_words_for_ttnn(), *python_command("engines.engine")]
     if not words:  # Engines get an address, since the name of this host may not resolve.
         controller.append(f"--IPController.location={address}")

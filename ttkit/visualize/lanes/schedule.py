@@ -74,9 +74,9 @@ class SchedulePicture:
                 if table is None:
                     continue
                 slots, actions = table.slots[stage], self.schedule.actions[stage]
-                about = [f"bubble {table.bubbles[stage]:.1%}"]
-                if self.problem or np.ptp(table.bubbles) < 1e-3:
-                    about = []  # There is no bubble, or the title has it.
+                # If it works and all stages wait for the same time, the title has the bubble.
+                in_title = self.problem or np.ptp(table.bubbles) < 1e-3
+                about = [] if in_title else [f"bubble {table.bubbles[stage]:.1%}"]
                 if table is self.modelled:
                     about.append(f"holds {held:.4g}")
                     if len(slots) < len(actions):

@@ -87,7 +87,8 @@ class PlanBuilder(Touched):
         wrong = problem_of(plan, self.names)[0]
         if wrong and UNFINISHED not in wrong:
             raise TTKitError(wrong)
-        needless = ", which has it already" if chosen in self._picture.after[destination] else ""
+        self._needless = chosen in self._picture.after[destination]
+        needless = ", which has it already" if self._needless else ""
         self._steps, self._new = steps, {(destination, chosen)}
         ends = [self._picture.name(chip) for chip in (source, destination)]
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}{needless}."
@@ -108,7 +109,7 @@ class PlanBuilder(Touched):
         self._say(f"Undone. This is step {len(self._steps)}.")
 
     def _say(self, text: str) -> None:
-        self.says, self._new = text, set[tuple[int, int]]()
+        self.says, self._new, self._needless = text, set[tuple[int, int]](), False
 
     def _obvious(self, source: int, destination: int) -> int:
         """Return the newest chunk of the source that the destination lacks.
@@ -176,7 +177,7 @@ class PlanBuilder(Touched):
         Args:
             wrong: the error of the last click; by default the message says what was done.
         """
-        fine = not wrong and "has it already" not in self.says
+        fine = not wrong and not self._needless
         buttons = "".join(BUTTON.format(*each) for each in ACTS.items())
         words = on_page(message_box(wrong or self.says, fine) + buttons)
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
