@@ -28,10 +28,11 @@ operations.reduction operations.transformer operations.unary"""
 
 
 def install_as_ttnn() -> None:
-    """Make `import ttnn` and `import ttml` import the simulator's modules, with a line on stderr.
+    """Make `import ttnn` and `import ttml` import the simulator's modules.
 
-    This covers submodules such as `ttnn.experimental`, `ttnn.distributed` and `ttml.autograd`. A
-    second call does nothing.
+    One line on stderr says so. Submodules such as `ttnn.experimental`,
+    `ttnn.distributed` and `ttml.autograd` are the simulator's, too. A second call does
+    nothing.
 
     Raises:
         TTKitError: the real ttnn or ttml is imported already, or ttkit uses the real ttnn.
@@ -110,7 +111,8 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def report(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Show where the collectives of two runs differ, from `ttkit python --report FILE.json`."""
+    """Show where the collectives of two runs differ. The files come from `ttkit python
+    --report FILE.json`."""
     parser.add_argument("one", metavar="A.json")
     parser.add_argument("other", metavar="B.json")
     asked = parser.parse_args(words)

@@ -5,11 +5,12 @@
                                                       +- rank 1
 
 The owner (the notebook or `ttkit run`) uses `Supervised`; the supervisor process runs `Supervisor`.
-The supervisor reads lines of JSON from the owner through a pipe, its standard input. The first line
-is the order. A later line is a text for mpirun, or null if the owner stops; if the owner is gone,
-the pipe ends. When the owner stops or is gone, or when a command ends by itself, the supervisor
-asks all commands to stop, and then kills every process below it. These include orphans, because
-Linux makes them children of the supervisor. To its standard output the supervisor writes lines of
+The supervisor reads lines of JSON from the owner through a pipe, its standard input.
+The first line is an order, which says what to start and how. A later line is a text for
+mpirun, or null if the owner stops; if the owner is gone, the pipe ends. When the owner
+stops or is gone, or when a command ends by itself, the supervisor asks all commands to
+stop, and then kills every process below it. These include orphans, because Linux makes
+them children of the supervisor. To its standard output the supervisor writes lines of
 JSON: {"started": {name: pid}}, and an `Ended` for the process that ended by itself.
 
 The ranks on other hosts are children of Open MPI's daemon there. The daemon and its ranks end when
@@ -104,8 +105,8 @@ class Supervised:
         """Start the supervisor and its commands.
 
         Args:
-            on_end: called, in a thread of its own, when the first process ends by itself; the
-                supervisor then ends the others.
+            on_end: a function that is called, in a thread of its own, when the first
+                process ends by itself; the supervisor then ends the others.
             streams: the commands' standard input, output and error, as file descriptors; without
                 them a command gets a pipe and a log in the folder.
         """
@@ -212,7 +213,8 @@ class Supervisor:
         _write(started={name: command.pid for name, command in self.commands.items()})
 
     def watch(self, owner) -> None:
-        """Wait until the owner stops or is gone, or until a command ends by itself; report it."""
+        """Wait until the owner stops or is gone, or until a command or a rank ends by
+        itself, and report such an end to the owner."""
         parent, lost = os.getppid(), None
         while os.getppid() == parent:
             if select.select([owner], [], [], LOOK_EVERY_S)[0]:
@@ -238,7 +240,7 @@ class Supervisor:
         _write(name=name, code=code, log=log.decode(errors="replace"), **more)
 
     def ended_rank(self) -> int | None:
-        """Return the rank of an engine on this host that has ended; None while all run.
+        """Return the rank of an engine that has ended on this host; None while all run.
 
         mpirun usually notices the end and knows the reason. It may not notice it if the rank ends
         before it has joined MPI while others join (seen in 1 of 4 starts), or if the rank exits

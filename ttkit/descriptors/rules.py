@@ -1,7 +1,7 @@
 """The rules of ttnn 0.81.1 for a mesh graph descriptor, with its messages.
 
-Each rule of `RULES` checks one part of a file. References from one part to another, by name or by
-id, are checked after all of these rules.
+Each rule of `RULES` checks one part of a file. If a file breaks none of these rules,
+its references from one part to another, by name or by id, are checked, too.
 """
 
 import math

@@ -154,8 +154,8 @@ class MeshRun(Run):
         return sum(r.bytes_written for r in self._put()), most
 
     def _sent_too_much(self, budget: Budget) -> str:
-        """Return in words that too much was sent, or that nothing was sent although something must
-        be; else ""."""
+        """Return in words that too much was sent, or that nothing was sent where
+        something must be sent; "" if neither is so."""
         sent = [last_name(r.name) for r in self.records if r.kind == "communication"]
         sends = budget.sends(self.arguments[0]) if callable(budget.sends) else budget.sends
         halves = min(sent.count("reduce_scatter"), sent.count("all_gather"))
@@ -188,8 +188,9 @@ class MeshRun(Run):
         return ""
 
     def budget_used(self, budget: Budget | None) -> str:
-        """Return in words how many bytes each chip got from the host, and how many it may get. On a
-        card the words say that only values were checked."""
+        """Return in words how many bytes each chip got from the host, and how many it
+        may get; "" without a budget for them. On a card the words say that only values,
+        or on a mock cluster only shapes, were checked."""
         if not backend.is_simulated():
             mean = "values only: the simulator also shows which calls made them"
             return f"({mean if values_mean_something() else 'shapes only'})"
@@ -203,7 +204,8 @@ class MeshRun(Run):
 
 @contextmanager
 def _opened(shape: tuple[int, int], fabric: bool) -> Iterator:
-    """Open a fresh mesh of the simulator; restore the open meshes and the fabric afterwards."""
+    """Open a fresh mesh of the simulator. Afterwards close it and every other mesh that
+    was not open before, and restore the fabric."""
     ttnn = backend.load()
     before, found = list(opened_meshes), ttnn.get_fabric_config()
     if fabric and found is ttnn.FabricConfig.DISABLED:

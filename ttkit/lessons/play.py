@@ -1,3 +1,3 @@
-"""Controls over pictures, for the cells of lessons."""
+"""Controls that change a picture, for the cells of lessons."""
 
 from ttkit.visualize.widgets.play import play as play

@@ -16,7 +16,8 @@ PASSED = "passed"  # A passed exercise keeps this result when a later answer fai
 
 
 def file() -> Path | None:
-    """Return the file: `TTKIT_LEARNER`, else lessons.json in the XDG state folder.
+    """Return the file: `TTKIT_LEARNER`, or else `ttkit/lessons.json` in the XDG state
+    folder.
 
     Return None where `TTKIT_LEARNER` is empty: then no progress is kept.
     """

@@ -5,9 +5,9 @@ The model is alpha-beta, link by link. The first packet of a message takes the l
 which grows with the size of the packet, as measured; all other bytes follow at the measured rate of
 the link. Links have a lower measured rate where all chips send and forward at the same time, as in
 a collective. Messages that share a link share its rate. A step lasts as long as its slowest pair of
-chips, and the steps run one after the other. A collective also takes the handling time of its
-chips, which start kernels and add or copy what arrives. The planner, the profile and the lessons
-all use this time.
+chips, and the steps run one after the other. An all_gather, a reduce_scatter or an
+all_reduce also takes the handling time of its chips, which start kernels and add or
+copy what arrives. The planner, the profile and the lessons all use this time.
 """
 
 import bisect
@@ -28,8 +28,9 @@ PACKET, SMALLEST = 4096, 16
 
 @dataclass(frozen=True, repr=False)
 class Cost:
-    """The modelled time of a plan, `time_s` in all and `step_times_s` of each step; it prints as a
-    table that names its inputs.
+    """The modelled time of a plan: `time_s` in total, and `step_times_s` per step.
+
+    It prints as a table that names its inputs.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
@@ -86,11 +87,13 @@ class Cost:
 
 
 def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
-    """Return the published rate of each link in GB/s when `links` links of a pair are in use. It is
-    interpolated between the published numbers of links.
+    """Return the published rate of each link in GB/s, if a pair uses `links` links.
 
-    If several links were measured only for the multicast of this pattern, each link is assumed to
-    lose the same fraction of its rate for this pattern, too.
+    If this number of links was not measured, the rate is interpolated.
+
+    Some patterns were measured with one link only, but their multicast with several
+    links. With more links, such a pattern is assumed to lose the same fraction of its
+    rate as its multicast.
 
     Raises:
         TTKitError: this pattern of traffic was not measured.
@@ -178,7 +181,7 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
             the pattern is `busy_traffic`, or "line" for `point_to_point`.
 
     Raises:
-        TTKitError: as `rate_gb_per_s`.
+        TTKitError: this pattern of traffic was not measured.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
@@ -224,8 +227,8 @@ def _step_time(plan: Plan, number: int, traffic: str) -> float:
 
 
 def crossover(small: Callable[[int], Plan], large: Callable[[int], Plan]) -> int | None:
-    """Return the smallest shard, in bytes, for which the second algorithm takes no longer than the
-    first; None where it always or never does, up to a GiB.
+    """Return the smallest shard, in bytes, for which the second algorithm takes no
+    longer than the first; None if this is so for every shard up to a GiB, or for none.
 
     Args:
         small, large: two functions from the bytes of a shard to a plan. The first has the algorithm

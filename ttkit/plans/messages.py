@@ -185,8 +185,9 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
         step += 1
         for sent, received in pairs:
             a, b, call, _, clock = sent
-            # The message of a send that waits leaves in this step. The message of any other send
-            # left when the send was called.
+            # The message of a send that waits leaves at the start of this step, which
+            # is the end of the step before. A message of any other send left when the
+            # send was called.
             moment = step - 1 if sent in holds[a] else clock
             messages.append(Message(a, b, call.nbytes, step, moment, call.text))
             for rank, part in ((a, sent), (b, received)):

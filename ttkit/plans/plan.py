@@ -1,8 +1,9 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
-A chunk is a numbered part of the data. For each chunk that a chip holds, the code follows which
-chips have contributed to it, so that partial and finished sums differ. All other code reads
-this one object: a plan is run on arrays, checked, counted, timed, drawn and graded."""
+A chunk is a numbered part of the data. For each chunk that a chip holds, the code
+follows which chips have contributed to it, so it can tell partial sums from finished
+ones. All other code reads this one object: a plan is run on arrays, checked, counted,
+timed, drawn and graded."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ class Plan:
         root: the sender: in a broadcast its number in each group, in a point_to_point its id.
         destination: the receiver of a point_to_point, a device id.
         algorithm: a name for pictures and tables.
-        backwards: whether each chip gets the shard of the chip after it in a shift, not before it.
+        backwards: whether in a shift each chip gets the shard of the chip after it,
+            instead of the shard of the chip before it.
 
     Example:
         >>> from ttkit.plans import topology
@@ -126,7 +128,7 @@ class Plan:
 
     @property
     def adds(self) -> bool:
-        """Whether the chips of this collective add up what they hold of a chunk."""
+        """It is True if the chips of this collective add up their parts of a chunk."""
         return COLLECTIVES[self.collective].adds
 
     # ------------------------------------------------------------ chunks
@@ -197,9 +199,10 @@ class Plan:
         """Return this plan if it is correct.
 
         Raises:
-            TTKitError: a cable that is not there, a chunk that is not held, a part that is added
-                twice or lost, more messages than links, or a chip without its result; the message
-                names chip, chunk and step.
+            TTKitError: a cable is missing, a chunk is not held, a part is added twice
+                or lost, a collective without sums has a transfer with reduce=True,
+                there are more messages than links can carry, or a chip lacks its
+                result. The message names the step and what is wrong in it.
         """
         held, adds = self._parts_at_start(), self.adds
         for number, step in enumerate(self.steps, 1):
@@ -248,7 +251,8 @@ class Plan:
             its own elsewhere (point_to_point).
 
         Raises:
-            TTKitError: as `validate`; or the shards are not one for each chip, all of one shape.
+            TTKitError: `validate` fails, there is not one shard for each chip, or the
+                shards differ in shape.
             ValueError: `dim` cannot be cut evenly.
 
         Example:
@@ -272,7 +276,8 @@ class Plan:
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
     def _parts(self, array: Array, dim: int) -> list[Array]:
-        """Return a shard cut into chunks: one for each chip of the group, or one if none adds."""
+        """Return a shard cut into chunks: one for each chip of the group, or a single
+        one if the collective adds nothing."""
         if self.collective == "reduce_scatter":
             return np.split(array, self.group_size, dim)
         # The sum of an all_reduce has the shard's shape, so it may be cut anywhere.
@@ -323,7 +328,8 @@ class Plan:
 
     @cached_property
     def peak_extra_bytes(self) -> int:
-        """The most bytes that any chip holds beyond its first ones, with chunks to be added."""
+        """The most bytes that any chip holds beyond those that it has at the start.
+        Chunks that arrive to be added count, too."""
         first, *later = self.states()
         parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of chunks.
         peak = 0
@@ -355,7 +361,8 @@ OWNERS = {
 
 
 class Collective(NamedTuple):
-    """Whose chunks a chip holds before the first step, and must hold after the last (`OWNERS`)."""
+    """It says whose chunks a chip holds before the first step, and whose chunks it must
+    hold after the last. Both are keys of `OWNERS`."""
 
     held: str
     goal: str

@@ -1,9 +1,9 @@
 """A pipeline schedule as data: which stage does what in which order with which micro-batch.
 
-A model is cut into stages, a batch into micro-batches. A stage does one action at a time, in the
-order of its list, and waits for what the action needs: activations from the stage before, gradients
-from the stage after. All other code reads this one object: a schedule is checked, timed, drawn,
-graded and executed."""
+A model is cut into stages, and a batch is cut into micro-batches. A stage does one
+action at a time, in the order of its list, and waits for what the action needs:
+activations from the stage before, gradients from the stage after. All other code reads
+this one object: a schedule is checked, timed, drawn, graded and executed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class Message(NamedTuple):
 
 
 class Task(NamedTuple):
-    """An action with the message to receive before it and the message to send after it, or None.
+    """An action with the message to receive before it and the message to send after it.
+
+    A message is None if there is nothing to receive or to send.
 
     A forward that receives nothing takes its input from the data. A forward that sends nothing
     computes the loss."""
@@ -236,7 +238,8 @@ class Schedule:
                 together.
 
         Raises:
-            TTKitError: as `validate`; or a time is negative, or there is not one for each stage.
+            TTKitError: `validate` fails, a time is negative, or there is not one time
+                for each stage.
 
         Example:
             >>> from ttkit.plans import gpipe, one_f_one_b, zb_h1
@@ -314,8 +317,8 @@ class Timetable:
 def timetable(
     schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None
 ) -> Timetable:
-    """Return the same as `Schedule.timeline`, without validation: if the schedule deadlocks, only
-    the actions before that have slots.
+    """Return the same as `Schedule.timeline`, without validation: if the schedule
+    deadlocks, only the actions that run before the deadlock have slots.
 
     Args:
         weight_s: the seconds of a backward that its part W takes; by default half of them.

@@ -145,7 +145,8 @@ class Reader:
         )
 
     def _waits(self, reads: list[Keys], writes: list[Keys]) -> tuple[int, ...]:
-        """Return the calls that a call waits for: they made what it reads or read what it writes.
+        """Return the numbers of the calls that a call waits for: the calls that made
+        what it reads, and the earlier calls that read what it overwrites.
 
         Args:
             reads: the tensors that it reads.
@@ -179,7 +180,8 @@ def last_name(name: str) -> str:
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-# Under this key is the time until which a chip waits for a call in which it takes no part.
+# This key has the end of a call on its last chip. If a chip takes no part in the call,
+# but has to wait for it, the chip waits until then.
 OTHER_CHIPS = -1
 
 

@@ -102,8 +102,9 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
     cannot give the shape of the result on one chip.
 
     Args:
-        program: a function of a mesh that makes a model from weights that are the same each time,
-            runs it, and returns its result: a tensor, several in a list, or none.
+        program: a function that gets a mesh, makes a model whose weights are the same
+            each time, runs it, and returns its result: a tensor, several in a list, or
+            none.
         mesh_shape: rows and columns. The fabric is FABRIC_1D where none is set.
         tolerance: the largest difference, as a fraction of the largest value.
 

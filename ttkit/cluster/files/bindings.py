@@ -106,7 +106,8 @@ class TTRunConfig(BaseModel, frozen=True, extra="allow"):
 
 
 def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding]]:
-    """Return the bindings of a file and the errors in it; None if tt-run would refuse the file."""
+    """Return the bindings of a file and the errors in it. The bindings are None if
+    tt-run would refuse the file."""
     try:
         return TTRunConfig.model_validate(document.value, context={"document": document}), []
     except ValidationError as error:
@@ -115,7 +116,7 @@ def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding
 
 
 def _finding(document: Document, fault) -> Finding:
-    """Return a fault that pydantic found as a finding, with line, column and what to do."""
+    """Return a finding for a fault from pydantic, with line, column and what to do."""
     kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
     where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
@@ -123,7 +124,8 @@ def _finding(document: Document, fault) -> Finding:
     if "cure" in context:
         cure = context["cure"]
     elif kind == "string_type":
-        # YAML turns on, off and an empty value into True, False and None; programs expect 1, 0, "".
+        # YAML reads `on`, `off` and an empty value as True, False and None. Programs
+        # expect 1, 0 and "".
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule, cure = f"{rule}: {shown} without quotes is not a string", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
@@ -141,7 +143,7 @@ def plain_ranks(number: int, cards: Sequence[str] = ()) -> Bindings:
     """Return `number` ranks of plain MPI without a mesh.
 
     Args:
-        cards: the TT_VISIBLE_DEVICES of each rank; without it the ranks set none.
+        cards: the TT_VISIBLE_DEVICES of each rank; by default no rank sets it.
 
     Example:
         >>> [binding.rank for binding in plain_ranks(3).rank_bindings]

@@ -69,8 +69,9 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
             pump = threading.Thread(target=output.pump, args=(pipe, stream.buffer), daemon=True)
             pump.start()
             pumps.append(pump)
-        # mpirun names its folder after its process id, and does not start if a killed mpirun has
-        # left a folder of the same name. So each launch has its own folder for it.
+        # mpirun names its folder after its process id, and does not start if a killed
+        # mpirun has left a folder of the same name. So each launch gives mpirun a
+        # folder of its own, and mpirun makes its folder in there.
         more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(hosts)}
         environment = mpirun_environment(command, more)
         processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
@@ -125,7 +126,8 @@ TRACEBACK = "Traceback (most recent call last):"
 # This matches the report of a host that mpirun cannot reach: its network is gone, or ssh failed.
 LOST = r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)"
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
-# Blank lines and ipyparallel's own messages never say why a process ended.
+# Blank lines never say why a process ended. ipyparallel's own messages say it only if
+# they are CRITICAL.
 NOISE = re.compile(r"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CRITICAL)")
 
 
@@ -144,7 +146,11 @@ class Output:
         self._lock = threading.Lock()
 
     def pump(self, pipe: IO[bytes], stream: IO[bytes] | None = None) -> None:
-        """Read a pipe of mpirun to its end; write each line, with its rank, to a stream."""
+        """Read a pipe of mpirun to its end; write each line, with its rank, to a
+        stream.
+
+        mpirun's own messages between two rulers are kept in `framed`, and not written.
+        """
         inside = False
         for line in pipe:
             if line.startswith(RULER):
@@ -197,8 +203,9 @@ class Output:
     def exit_code(self, code: int) -> int:
         """Return the exit code of the rank that failed first, or 128 + the signal that killed it.
 
-        mpirun 5.0.11 ends with 0 if a host stops answering. If it is still starting other ranks, it
-        ends with another code than that of the rank.
+        mpirun's own code may be another one. mpirun 5.0.11 ends with 0 if a host stops
+        answering; this method then returns 1. If mpirun is still starting other ranks,
+        its code is not that of the failed rank.
 
         Args:
             code: mpirun's exit code; if below 0, a signal ended mpirun.
@@ -215,7 +222,8 @@ class Output:
 
         Args:
             code: mpirun's exit code.
-            ended: a rank that is known to have ended; used if mpirun reports no rank.
+            ended: a rank that is known to have ended. It is used if mpirun reports no
+                rank.
 
         Example:
             >>> import io

@@ -1,7 +1,7 @@
 """Join, add up and cut shards along the leading axes of a tensor's array, for the collectives.
 
-An array has a leading axis for each mesh axis. This axis has length 1 where the shards along it are
-the same.
+An array has a leading axis for each mesh axis, or one leading axis for all chips if
+they form no rectangle. An axis has length 1 where the shards along it are the same.
 """
 
 import math
@@ -51,7 +51,8 @@ def exchanged(
     shards along the axes are one replica, and each chip keeps its own part of the replica.
 
     Args:
-        sums: the shards along the axes are added first, which makes them one replica.
+        sums: whether the shards along the axes are added first, which makes them one
+            replica.
     """
     if sums:
         array = summed(array, chips, axes)
@@ -64,7 +65,8 @@ def exchanged(
         at = lead + cut
         shape[at] //= n
         array = array.reshape(array.shape[:at] + (*sizes, shape[at]) + array.shape[at + 1 :])
-        # The axes of the parts replace the mesh axes, so they are left out at their old place.
+        # The axes of the parts move to the places of the mesh axes, so `order` has them
+        # there and not here.
         order[at:] = range(at + len(axes), array.ndim)
     for i, axis in enumerate(axes):
         shape[axis] = 1 if cut is None else sizes[i]

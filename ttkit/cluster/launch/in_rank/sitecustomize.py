@@ -3,8 +3,8 @@
 Python imports this file when it starts, because this folder is first on the ranks' PYTHONPATH.
 mpirun passes SIGUSR1 on to the ranks, but not SIGINT. If one rank raises an exception, the exit of
 Python would wait in MPI_Finalize for ranks that wait for this rank. `python -m mpi4py` solves that,
-too, but here the command of the program stays unchanged. This file imports nothing of ttkit,
-because the program may not import it either.
+too, but here the command of the program stays unchanged. This file imports nothing of
+ttkit, because the program may be one that does not use ttkit.
 """
 
 import contextlib
@@ -23,10 +23,12 @@ def interrupt(number, frame):
 
 
 def end_all_ranks(kind, error, trace):
-    """Print Python's own message; if MPI is in use, end the process without MPI_Finalize.
+    """Print Python's own message; if MPI is in use, end the process without
+    MPI_Finalize.
 
-    mpirun then stops the other ranks and reports which one failed. MPI_Abort would print ten lines
-    of its own inside the traceback.
+    mpirun then stops the other ranks and reports which one failed. MPI_Abort would
+    print ten lines of its own inside the traceback. A KeyboardInterrupt only prints the
+    message; if SIGUSR1 caused it, the exit code is 0.
     """
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
