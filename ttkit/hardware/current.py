@@ -1,4 +1,7 @@
-"""The machine in use: chosen by a call, by the environment, or through a descriptor."""
+"""Find the machine in use.
+
+A call or the environment chooses it. A descriptor can change how a program sees it.
+"""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Systems: the grid of chips of a machine, its cards, and the pairs that are cabled.
+"""A system has the grid of chips of a machine, its cards, and the cabled pairs.
 
 `machines.json` has a row for each system. The mesh shapes and the links per pair are those of the
 mesh graph descriptors in the ttnn 0.81.1 wheel. The order of ids of a T3000 was read from the

@@ -1,5 +1,8 @@
-"""The cost of a layout for a chip in a training step: the bytes sent, by collective and kind of
-link, the peak memory, by kind, and the modelled time."""
+"""Compute the cost of a layout for a chip in a training step.
+
+The cost is the bytes sent (by collective and kind of link), the peak memory (by kind),
+and the modelled time.
+"""
 
 import math
 from collections import Counter
@@ -24,7 +27,8 @@ from ttkit.train.model.models import create_model
 
 # The name of a collective contains the phase of the step in which the collective runs.
 PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean": "loss"}
-# Along the DP and CP axes, the names of these collectives contain what they send instead.
+# Along the DP and CP axes, the names of these collectives contain what they send, and
+# not the phase.
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
@@ -143,7 +147,10 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
 def traffic_between_meshes(
     job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
 ) -> Iterator[Traffic]:
-    """Yield the traffic between pipeline stages, and of gradients and weights between hosts."""
+    """Yield the traffic between pipeline stages, and the traffic between hosts.
+
+    Hosts send each other gradients and weights.
+    """
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
         size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
@@ -205,7 +212,7 @@ class Memory(NamedTuple):
 def moments(
     schedule: str, stages: int, micro_batches: int, chunks: int = 1
 ) -> tuple[tuple[Moment, ...], ...]:
-    """Return for each stage the backwards at which its memory may be at its peak.
+    """Return for each stage the backward passes at which its memory may peak.
 
     Example:
         >>> moments("1f1b", 2, 8)[1]
@@ -221,10 +228,11 @@ def moments(
 
 
 def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
-    """Return the backwards of a stage that may need the most memory.
+    """Return the backward passes of a stage that may need the most memory.
 
-    A backward is left out if a later one of the same chunk keeps at least as many micro-batches of
-    every chunk, because the later one also has at least the same gradients.
+    A backward pass is left out if a later one of the same chunk keeps at least as many
+    micro-batches of every chunk, because the later one also has at least the same
+    gradients.
     """
     kept, done = [0] * chunks, [False] * chunks
     found: list[Moment] = []
@@ -290,8 +298,9 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
     # what remains after its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept + at["embedding backward"] - at["block backward"]
-    # The block that was run stands for all blocks. During its backward, each other block holds
-    # `one_kept` if it stands for the last block, and `left` if it stands for the first block.
+    # The block that was run stands for all blocks. While the run block stands for the
+    # last block, each other block holds `one_kept` during that backward. While the run
+    # block stands for the first block, each other block holds `left`.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
     most = (in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["embedding"] + others * one_kept

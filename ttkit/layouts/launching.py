@@ -1,5 +1,8 @@
-"""The files that run a layout: the training configuration and, where several processes share the
-work, the list of hosts and the chips of each process."""
+"""Make the files that run a layout.
+
+These are the training configuration and, where several processes share the work, the
+list of hosts and the chips of each process.
+"""
 
 import itertools
 import os

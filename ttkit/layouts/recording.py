@@ -1,5 +1,7 @@
-"""The record of a dry run: which part of a training step makes each call, what it sends, and the
-bytes that are in memory after it.
+"""Record a dry run.
+
+The record says which part of a training step makes each call, what the call sends, and
+how many bytes are in memory after it.
 """
 
 import functools

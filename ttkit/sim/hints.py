@@ -1,4 +1,7 @@
-"""Hints: values that tell the hardware how to work. In the simulator they change no result.
+"""Hints are values that tell the hardware how to work.
+
+In the simulator they change no result, with one exception: `matmul` and `linear` apply
+the `fused_activation` of a program configuration.
 
 Hints are records: a program builds them by keyword with ttnn's defaults, prints them and passes
 them on. Nothing checks whether a chip could follow a hint, such as the block sizes of a matmul, the

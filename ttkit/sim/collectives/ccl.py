@@ -1,4 +1,4 @@
-"""Collectives between chips, each computed in one operation on the leading axes.
+"""Compute collectives between chips, each in one operation on the leading axes.
 
 Each collective is a spec for `run`: checks in ttnn's order, movement of values, topology of the
 result, and plan of a card's transfers. A new collective is one spec and one function.
@@ -33,8 +33,9 @@ class Path:
     """Keywords of most collectives: which chips exchange values, and how they send.
 
     Args:
-        cluster_axis: 0 joins the chips of each column, 1 those of each row. Left out, all chips of
-            the mesh take part; ttnn's all_gather and broadcast then need a mesh that is one line.
+        cluster_axis: 0 joins the chips of each column, 1 those of each row. If it is
+            left out, all chips of the mesh take part; ttnn's all_gather and broadcast
+            then need a mesh that is one line.
         num_links: how many links each pair of chips uses; by default all, for all_broadcast one.
         topology: a line or a ring of chips; by default the fabric's, for broadcasts a line.
     """
@@ -179,7 +180,10 @@ def result_fits(call: Call) -> None:
 
 
 def one_line(call: Call) -> None:
-    """Check that the mesh is one line if there is no cluster axis; the collective runs along it."""
+    """If there is no cluster axis, check that the mesh is one line.
+
+    The collective then runs along this line.
+    """
     if call.cluster_axis is not None:
         return
     shape = call.mesh._shape
@@ -333,7 +337,7 @@ _last: list[CollectiveRecord] = []  # This has the collective that ran last, if 
 
 
 def report(collective: str, mesh, shard_bytes: int, **how) -> None:
-    """Add a collective that has run to the latest event of each running tape.
+    """Record in the latest event of each running tape that a collective has run.
 
     Args:
         collective, how: the name of a plan's builder in `ttkit.plans`, and its other arguments.

@@ -1,4 +1,4 @@
-"""Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
+"""Start a program: open meshes of the machine, set the fabric, and join the ranks."""
 
 import math
 import re
@@ -32,20 +32,20 @@ class SystemMeshDescriptor(MeshDeviceView):
         super().__init__(grid_over(system.shape, None, owners))
 
     def local_shape(self) -> MeshShape:
-        """Rows and columns of the part that this rank drives."""
+        """Return the rows and columns of the part that this rank drives."""
         return MeshShape(self._grid.shape)
 
     def all_local(self) -> bool:
-        """True where this rank drives every device."""
+        """Return whether this rank drives every device."""
         return self._grid.local
 
     def get_device_id(self, coord: MeshCoordinate) -> int:
-        """The id of the chip at `coord`."""
+        """Return the id of the chip at `coord`."""
         return self._system.ids[coord[0]][coord[1]]
 
 
 def _local_ids(system: System) -> list[int]:
-    """Ids of the devices that this process drives."""
+    """Return the ids of the devices that this process drives."""
     return sorted(
         d
         for d in system.coordinate_of
@@ -61,8 +61,9 @@ def open_mesh_device(
 ) -> MeshDevice:
     """Open chips of the system as a mesh.
 
-    A shape that fits at `offset` opens as it is, any other opens transposed. One row or one column
-    opens as a line around the rim of the system; where the rim is too short, the line goes back and
+    A shape that fits at `offset` opens as it is. Any other shape opens transposed, and
+    begins at (0, 0). One row or one column opens as a line around the rim of the
+    system. If the rim is too short or `offset` is not on it, the line goes back and
     forth over all rows.
 
     Args:
@@ -150,8 +151,9 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
     remote = {chip for card in devices.cards for chip in card[1:]}
     idle = set(devices.coordinate_of) - set(ids)
-    # Opening one chip without a PCIe connector makes all chips active, as measured on cards of two
-    # chips. With several ranks nothing is checked: a rank cannot know which chips the others open.
+    # Opening one chip without a PCIe connector makes all chips active, as measured on
+    # cards of two chips. A rank with a binding skips this check, because it cannot know
+    # which chips the other ranks open.
     if not here and idle and remote and remote.isdisjoint(ids):
         fail(
             asked,
@@ -179,29 +181,29 @@ def open_device(device_id: int) -> MeshDevice:
 
 
 def get_device_ids() -> list[int]:
-    """Ids of the visible devices that this process drives."""
+    """Return the ids of the visible devices that this process drives."""
     return _local_ids(visible())
 
 
 def get_num_devices() -> int:
-    """How many visible devices this process drives."""
+    """Return how many visible devices this process drives."""
     return len(get_device_ids())
 
 
 def get_pcie_device_ids() -> list[int]:
-    """Ids of the visible devices that have a PCIe connection: one of each card."""
+    """Return the ids of visible devices with a PCIe connection: one of each card."""
     devices = visible()
     local = _local_ids(devices)
     return sorted(chips[0] for chips in devices.cards if chips[0] in local)
 
 
 def get_num_pcie_devices() -> int:
-    """How many visible cards this process drives."""
+    """Return how many visible cards this process drives."""
     return len(get_pcie_device_ids())
 
 
 def GetPCIeDeviceID(device_id: int, /) -> int:
-    """The id of the chip that has the PCIe connection on the card of the given chip."""
+    """Return the id of the chip with the PCIe connection on the given chip's card."""
     return next(chips[0] for chips in visible().cards if device_id in chips)
 
 
@@ -221,7 +223,7 @@ def set_fabric_config(config: FabricConfig) -> None:
 
 
 def get_fabric_config() -> FabricConfig:
-    """How the links of the meshes opened next will forward data."""
+    """Return how the links of the meshes opened next will forward data."""
     return fabric_setting[0]
 
 
@@ -231,7 +233,7 @@ _alone = [False]
 
 
 def _here() -> World | None:
-    """All ranks; None where MPI did not start several."""
+    """Return all ranks, or None where MPI did not start several."""
     return world() if ranks.world_size() > 1 else None
 
 
@@ -242,21 +244,25 @@ def init_distributed_context() -> None:
 
 
 def distributed_context_is_initialized() -> bool:
-    """True after `init_distributed_context`, and in each of several processes that MPI started."""
+    """Return whether this process has a context.
+
+    This is true after `init_distributed_context`, and in each of several processes that
+    MPI started.
+    """
     return _alone[0] or ranks.world_size() > 1
 
 
 def distributed_context_get_rank() -> Rank:
-    """The number of this rank."""
+    """Return the number of this rank."""
     here = _here()
     return Rank(here.rank if here else 0)
 
 
 def distributed_context_get_size() -> Size:
-    """How many ranks there are.
+    """Return how many ranks there are.
 
     Example:
-        >>> distributed_context_get_size()  # of one process on its own
+        >>> distributed_context_get_size()  # This process runs alone.
         Size(1)
     """
     return Size(ranks.world_size())
@@ -293,17 +299,17 @@ def get_cluster_type():
 
 
 def using_distributed_env() -> bool:
-    """True where several ranks drive the machine."""
+    """Return whether several ranks drive the machine."""
     return binding() is not None
 
 
 def is_blackhole(device: MeshDevice | None = None) -> bool:
-    """True where chips are of the generation Blackhole."""
+    """Return whether chips are of the generation Blackhole."""
     return visible().chip.arch == "BLACKHOLE"
 
 
 def is_wormhole_b0(device: MeshDevice | None = None) -> bool:
-    """True where chips are of the generation Wormhole."""
+    """Return whether chips are of the generation Wormhole."""
     return not is_blackhole()
 
 

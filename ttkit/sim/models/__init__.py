@@ -1,4 +1,4 @@
-"""Operations of models: softmax and attention, on each chip's own heads and batch.
+"""Compute softmax and attention for models, on each chip's own heads and batch.
 
 Attention is computed for a whole prompt, for one more token of each user, or for a chunk of a
 prompt. The other modules of this folder have caches, heads, norms, experts and the choice of the
@@ -130,8 +130,9 @@ def scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
         attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores.
         scale: 1 / sqrt(size) when left out.
-        sliding_window_size: in causal attention a query sees this many keys, its own the last; in
-            other attention it sees half as many on each side of its own.
+        sliding_window_size: in causal attention a query sees this many keys, of which
+            its own is the last; in other attention it sees half as many on each side of
+            its own.
 
     Raises:
         TTKitError: sizes or head counts do not fit together.
@@ -243,7 +244,8 @@ def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
     """Remove the page table, which is the last operand, and join the pages of keys and of values.
 
     Args:
-        users: how many users the cache must have; None where all users share the first user's.
+        users: how many users the cache must have; None where all users may share the
+            cache of one user.
         last: how many positions are needed, from the first on; None for all.
     """
     pages = on.arrays.pop()
@@ -301,8 +303,9 @@ def scaled_dot_product_attention_decode(
         attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
         cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
             with `is_causal`, position -1 gives zeros.
-        sliding_window_size: with `is_causal` a token sees this many keys, its own the last.
-        share_cache: whether all users read the cache of the first user.
+        sliding_window_size: with `is_causal` a token sees this many keys, of which its
+            own is the last.
+        share_cache: whether the cache may be that of one user; all users then read it.
     """
     _, users, heads, _ = input_tensor_q.shard_shape
     caches = input_tensor_k, input_tensor_v
@@ -341,7 +344,9 @@ def chunked_scaled_dot_product_attention(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    """Return the causal attention of a chunk of a prompt to the prompt up to each query.
+    """Return the causal attention of a chunk of a prompt.
+
+    Each query of the chunk attends to the whole prompt up to its own position.
 
     Args:
         input_tensor_q: [users, heads, s, size], the queries of positions from `chunk_start_idx` on.

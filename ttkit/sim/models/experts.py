@@ -1,4 +1,4 @@
-"""Mixture of experts, and the choice of the next token.
+"""Compute a mixture of experts, and choose the next token.
 
 Tokens go to the chips that have their experts, matmuls compute there, and the results come back.
 """
@@ -26,7 +26,10 @@ Array = np.ndarray
 
 # ---------------------------------------------------------------- to the experts and back
 def _experts(call: Call) -> Array:
-    """Return the table [E, D] that is the same on all chips: 1 where chip D has expert E."""
+    """Return the table [experts, chips], which is the same on all chips.
+
+    An entry is 1 where the chip has the expert.
+    """
     mapping = call.others[1]
     return values_on_all_chips(mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
 
@@ -80,7 +83,8 @@ def all_to_all_dispatch(
     Args:
         input_tensor: the tokens of each chip, [B, 1, S, H], row-major.
         expert_indices_tensor: [B, 1, S, K], uint16: the experts of each token.
-        expert_mapping_tensor: [1, 1, E, D], the same on all chips: 1 where chip D has expert E.
+        expert_mapping_tensor: [1, 1, experts, chips], the same on all chips: 1 where
+            the chip has the expert.
 
     Returns:
         The tokens of all n chips, [1, B n, S, H], with 0 where no token was sent, and the indices
@@ -116,8 +120,10 @@ def all_to_all_combine(
         expert_metadata_tensor: the indices [1, B n, S, K] that `all_to_all_dispatch` returned.
 
     Returns:
-        [K, B, S, H]: for each expert that a token chose, the expert's result; 0 where no chip along
-        `cluster_axis` has the expert.
+        [K, B, S, H]: for each expert that a token chose, the expert's result; 0 where
+        no chip along `cluster_axis` has the expert. With `local_reduce`, the first
+        expert of a chip that a token chose gets the chip's sum, and the chip's other
+        experts get 0.
     """
     others = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
     dim = output_shard_dim or 1

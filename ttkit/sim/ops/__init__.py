@@ -1,6 +1,7 @@
-"""One record for each operation, and the one point that every call goes through.
+"""Keep one record for each operation, and let every call go through one point.
 
-`OPERATIONS` has these records: traces, the profiler, the roofline and the exercises read them.
+`OPERATIONS` has these records. Traces, the profiler, the roofline and the exercises
+read them.
 While a tape runs (`ttkit.sim.tape`), each outermost call is an event on that tape.
 """
 
@@ -59,9 +60,10 @@ class Operation(NamedTuple):
             "store" (the same values in another place, layout or type), "arrange" (elements of each
             shard are rearranged, or made by a rule).
         flops: a function that counts a call's floating-point operations on one chip.
-        moves: what a call reads and writes in a chip's DRAM. "all": all operands and results.
-            "part": the results, and as much of the last operand. "shape": all, but nothing where
-            every element stays in its place. "none": nothing.
+        moves: what a call reads and writes in a chip's DRAM. "all": all operands and
+            results. "part": the results, and only as many bytes of the last operand as
+            the results have. "shape": all, but nothing where every element stays in its
+            place. "none": nothing.
     """
 
     name: str
@@ -147,7 +149,8 @@ def _guarded(
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
     silent = np.errstate(all="ignore")(function)
-    # For the classes of a call's arguments, this has the way in which the arguments are sorted.
+    # A key is the classes of a call's arguments. The value says how to sort the
+    # arguments; None means that they stay as they are.
     ways: dict[tuple, Way | None] = {}
     tapes = tape.running
 
@@ -303,7 +306,10 @@ def in_place(function: Callable) -> Callable:
 
 
 def _all_written(made, output):
-    """Write each result into its output; of more outputs than results, the last ones are used."""
+    """Write each result into its output.
+
+    If there are more outputs than results, the last outputs are used.
+    """
     outputs = output if isinstance(output, (list, tuple)) else [output]
     if not isinstance(made, Tensor):
         pairs = itertools.zip_longest(made, outputs[-len(made) :])
@@ -349,7 +355,8 @@ class Operands:
         if shapes.count(shapes[0]) == len(shapes):
             return self.arrays
         for shape in shapes[1:]:
-            # This checks the last two dimensions; NumPy refuses what else does not broadcast.
+            # This checks the last two dimensions. NumPy refuses all other shapes that
+            # it cannot broadcast.
             one, other = (list((1, *sizes)[-2:]) for sizes in (shapes[0], shape))
             if one != other and 1 not in one + other:
                 rule = f"Invalid subtile broadcast type: the last two dimensions {one} and {other}"
@@ -401,7 +408,8 @@ def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
     """Return `dim` as a number from 0; a negative `dim` counts from the end.
 
     Args:
-        more: the number of dimensions that a result has in addition; `dim` is one of the result.
+        more: the number of dimensions that a result has in addition; `dim` is then a
+            dimension of the result.
     """
     rank = len(tensor.shard_shape) + more
     if not -rank <= dim < rank:

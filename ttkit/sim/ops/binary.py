@@ -1,4 +1,6 @@
-"""Operations on each element of two tensors, or of a tensor and a number; and of three operands.
+"""Compute operations on each element of two operands, or of three.
+
+Each operand is a tensor or a number.
 
 A new operation of two operands is one row in `FUNCTIONS`, and in `WHOLE` where it takes whole
 numbers.

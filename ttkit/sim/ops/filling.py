@@ -1,4 +1,7 @@
-"""Make tensors by a rule: one value everywhere, whole numbers in order, random values; dropout."""
+"""Make tensors by a rule: one value everywhere, whole numbers in order, random values.
+
+This module also has `dropout`.
+"""
 
 import math
 from collections.abc import Sequence

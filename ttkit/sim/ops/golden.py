@@ -1,4 +1,4 @@
-"""Reference functions in torch for operations of ttnn; tests compare with them."""
+"""Find reference functions in torch for operations of ttnn; tests compare with them."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def get_golden_function(operation: Any) -> Any:
     Example:
         >>> from ttkit import ttnn
         >>> softmax = ttnn.get_golden_function(ttnn.transformer.attention_softmax)
-        >>> softmax.__name__  # Those that are not torch's own are found without torch.
+        >>> softmax.__name__  # Functions of `OWN` are found without importing torch.
         '_attention_softmax'
     """
     name = operation.python_fully_qualified_name.removeprefix("ttnn.").removesuffix("_")

@@ -1,4 +1,7 @@
-"""Matrix products. If all chips have the same right operand, one matmul multiplies all rows."""
+"""Compute matrix products.
+
+If all chips have the same right operand, one matmul multiplies all rows.
+"""
 
 import math
 from functools import partial
@@ -16,12 +19,12 @@ from ttkit.sim.tensor.tensor import Tensor, check_room
 Array = np.ndarray
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
-# From this many multiply-adds on, summed over the matmuls of a call, several threads pay. One
-# thread takes about 0.3 ms for them.
+# From this many multiply-adds on, summed over the matmuls of a call, several threads
+# are faster. One thread takes about 0.3 ms for this many.
 THREADS_PAY_FROM = 1 << 24
-# Both count the multiply-adds of one matmul. From LOOP_PAYS_FROM on, a loop of 2-D matmuls is
-# faster than one stacked matmul. Below BLAS_SPREADS_FROM, which has a margin, OpenBLAS uses one
-# thread.
+# The next two constants count the multiply-adds of one matmul. From LOOP_PAYS_FROM on,
+# a loop of 2-D matmuls is faster than one stacked matmul. Below BLAS_SPREADS_FROM,
+# which has a margin, OpenBLAS uses one thread.
 LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 

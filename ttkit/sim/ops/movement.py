@@ -289,9 +289,10 @@ def sharded_to_interleaved_partial(
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """Return each device's shard as a tensor, in row-major order.
 
-    Shards on devices share the memory of the tensor. Where ranks share the mesh, a host tensor's
-    shards are gathered from all ranks, so every rank must call. Shards on devices are not sent: a
-    shard of another rank has a shape here, but no values.
+    Shards on devices share the memory of the tensor. Where ranks share the mesh, a host
+    tensor's shards are gathered from all ranks, so every rank must call this function.
+    Shards on devices are not sent: a shard of another rank has a shape here, but no
+    values.
     """
     kind = tensor.dtype, tensor.layout
     if tensor.mesh is None:

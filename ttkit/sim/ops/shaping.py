@@ -1,4 +1,4 @@
-"""Operations that rearrange each chip's shard: reshape, permute, pad, repeat, concat, slice."""
+"""Rearrange each chip's shard: reshape, permute, pad, repeat, concat, slice."""
 
 import itertools
 import math
@@ -125,7 +125,10 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
 
 @operation("pad", "arrange")
 def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
-    """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
+    """Put `value` around the shard.
+
+    `padding` has a (before, after) pair for each of the last dimensions.
+    """
     array, _ = shards(input_tensor)
     pairs: Any = [(0, 0)] * (array.ndim - len(padding)) + list(padding)
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
