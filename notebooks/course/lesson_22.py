@@ -10,7 +10,7 @@ Exercise(
     # needs 6 operations. With 1000 tokens both take the same time.
     reference=lambda: 1000,
     mistakes={
-        "this is the break-even of a line": lambda: 1750,
+        "this is the answer for a line": lambda: 1750,
         "a bfloat16 has two bytes, not four": lambda: 2000,
         "these are the tokens of all eight devices": lambda: 8000,
     },
