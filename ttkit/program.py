@@ -30,7 +30,7 @@ operations.reduction operations.transformer operations.unary"""
 def install_as_ttnn() -> None:
     """Make `import ttnn` and `import ttml` import the simulator's modules.
 
-    One line on stderr says so. Submodules such as `ttnn.experimental`,
+    One line on stderr reports this. Submodules such as `ttnn.experimental`,
     `ttnn.distributed` and `ttml.autograd` are the simulator's, too. A second call does
     nothing.
 
