@@ -2,47 +2,64 @@
 
 import numpy as np
 
-from course.arrays import numbers
-from course.ranks import OneAllreduce, OnRanks, RankBudget
+from course.arrays import numbers, replicas
+from course.common import place
+from ttkit import backend
+from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 # ---------------------------------------------------------------- 09.bucket
-Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.
+SHAPES = (64, 256), (32, 64), (256, 64)  # The gradients on a chip have these shapes.
 
 
-def _means(values: Gradients, factor: float = 1) -> Gradients:
-    """Return for each rank the means of the gradients over the ranks, times a factor."""
-    return [[factor * np.mean(each, axis=0) for each in zip(*values)]] * len(values)
+def _average(answer, mesh, *arrays: np.ndarray):
+    """Call an answer with tensors, and join the means that it returns as 32 columns."""
+    ttnn = backend.load()
+    gradients = [place(mesh, each.reshape(-1, each.shape[2]), dim=0) for each in arrays]
+    means = answer(mesh, gradients)
+    if [tuple(mean.shape) for mean in means] != [*SHAPES]:
+        raise CheckFailed("the means should have the shapes of the gradients, in their order")
+    return ttnn.concat([ttnn.reshape(m, (m.logical_volume() // 32, 32)) for m in means], dim=0)
 
 
-def _of_ranks(n: int) -> Gradients:
-    shapes = [(7, 2), (4,)] if n % 2 else [(3, 5), (7,), (2, 2, 4)]
-    return [[numbers(n, *shape)[rank] for shape in shapes] for rank in range(n)]
+def _means(factor=lambda n: 1.0):
+    """Return a reference: on each of n chips `factor(n)` times the joined means."""
+
+    def on_devices(mesh, *arrays: np.ndarray) -> list[np.ndarray]:
+        joined = np.concatenate([each.mean(0).reshape(-1, 32) for each in arrays])
+        return replicas(mesh, factor(mesh.get_num_devices()) * joined)
+
+    return on_devices
 
 
 Exercise(
     "09.bucket",
-    asks="average(comm, gradients)",
-    reference=_means,
-    cases=OnRanks(_of_ranks, comm=OneAllreduce),
+    asks="average(mesh, gradients)",
+    reference=_means(),
+    cases=OnMeshes(
+        [(1, 4), (1, 3)],
+        lambda rows, columns: [(numbers(columns, *shape), None) for shape in SHAPES],
+        fabric=True,
+        call=_average,
+    ),
     mistakes={
-        "each rank still has its own gradients": lambda values: values,
-        "it is {n} times too large: that is the sum, not the mean": lambda values: _means(
-            values, len(values)
-        ),
-        "it is {n} times too small: you divided by {n} twice": lambda values: _means(
-            values, 1 / len(values)
-        ),
+        "each chip still has its own gradients": lambda mesh, *arrays: [
+            np.concatenate([each.reshape(-1, 32) for each in own]) for own in zip(*arrays)
+        ],
+        "it is {n} times too large: that is the sum, not the mean": _means(lambda n: n),
+        "it is {n} times too small: you divided by {n} twice": _means(lambda n: 1 / n),
     },
-    budget=RankBudget(sends=lambda gradients, n: sum(g.nbytes for g in gradients), calls=1),
+    budget=Budget(sends=1),
     rtol=1e-4,
-    praise="all gradients are averaged in one message",
+    praise="all gradients are averaged in one all-reduce",
     hints=[
-        "One Allreduce takes one array. How do you make one array out of several?",
-        "np.concatenate joins arrays of one dimension; g.ravel() makes such an array. Allreduce "
-        "adds: what turns a sum into a mean?",
-        "After the Allreduce, cut the flat array where each gradient ends, and give each part the "
-        "gradient's shape: part.reshape(g.shape).",
+        "One all-reduce takes one tensor. How do you make one tensor out of several?",
+        "ttnn.concat joins tensors with the same number of columns; "
+        "ttnn.reshape(g, (g.logical_volume() // 32, 32)) makes such a tensor. all_reduce adds: "
+        "what turns a sum into a mean?",
+        "After the all_reduce, cut the rows where each gradient ends, and give each part the "
+        "gradient's shape: ttnn.reshape(part, g.shape).",
     ],
 )
 

@@ -43,7 +43,7 @@ class Watched:
     def __init__(self, comm, limit_s: float = LIMIT_S):
         self._comm, self._limit_s = comm, limit_s
         self.rank, self.size = comm.rank, comm.size
-        self.sent = self.calls = 0
+        self.sent = 0
         self.log: list[Call] = []
 
     def Send(self, buf, dest: int, tag: int = 0) -> None:
@@ -92,7 +92,7 @@ class Watched:
             requests.append(self._comm.Issend(buf, dest, tag))
             nbytes = array.nbytes
             text = ", ".join(f"{x:g}" for x in array.ravel()) if array.size <= SHOWN else ""
-        self.calls, self.sent = self.calls + 1, self.sent + nbytes
+        self.sent += nbytes
         to, origin = (None if peer == MPI.PROC_NULL else peer for peer in (dest, source))
         self.log.append(Call(name, to, origin, nbytes, text, _line()))
         statuses = [MPI.Status() for _ in requests]
@@ -101,21 +101,6 @@ class Watched:
             raise Stuck
         if source == ANY_SOURCE:  # The status names the rank that sent the message.
             self.log[-1] = self.log[-1]._replace(source=statuses[0].source)
-
-
-class OneAllreduce:
-    """A communicator that has only `Allreduce`; it counts calls and the bytes that a rank sends."""
-
-    log: tuple[Call, ...] = ()
-
-    def __init__(self, comm, limit_s: float = LIMIT_S):
-        self._comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.sent = self.calls = 0
-
-    def Allreduce(self, sendbuf, recvbuf, *op) -> None:
-        arrays = [each for each in (sendbuf, recvbuf) if isinstance(each, np.ndarray)]
-        self.calls, self.sent = self.calls + 1, self.sent + arrays[0].nbytes
-        self._comm.Allreduce(sendbuf, recvbuf, *op)
 
 
 def _line() -> str:
@@ -136,19 +121,16 @@ class Outcome(NamedTuple):
         result: the value that the function returned, or the message of `NotDone`.
         log: the recorded calls that the rank made on the communicator.
         sent: the number of bytes that the rank sent.
-        calls: the number of calls that the rank made on the communicator.
     """
 
     state: str
     result: Any = None
     log: tuple[Call, ...] = ()
     sent: int = 0
-    calls: int = 0
 
 
 def _run(
     function: Callable,
-    kind: type,
     ranks: int,
     arguments: tuple = (),
     values: list | None = None,
@@ -166,7 +148,7 @@ def _run(
     own = world.Split(0 if world.rank < ranks else MPI.UNDEFINED)
     if world.rank >= ranks:
         return Outcome("away")
-    comm, mine = kind(own, limit_s), arguments
+    comm, mine = Watched(own, limit_s), arguments
     if values is not None:
         # Arrays from the notebook are read-only here, but an answer may write into its values.
         mine = (deepcopy(values[own.rank]),)
@@ -178,7 +160,7 @@ def _run(
         return Outcome("to do", str(hint))
     except Stuck:
         return Outcome("stuck", log=tuple(comm.log))
-    return Outcome("done", result, tuple(comm.log), comm.sent, comm.calls)
+    return Outcome("done", result, tuple(comm.log), comm.sent)
 
 
 # ---------------------------------------------------------------- in the notebook
@@ -201,7 +183,7 @@ def watch(cluster, function: Callable, *arguments, limit_s: float = 2.0) -> Exch
 
         watch(cluster, to_the_right)
     """
-    outcomes = cluster.run(_run, function, Watched, cluster.n, arguments, limit_s=limit_s)
+    outcomes = cluster.run(_run, function, cluster.n, arguments, limit_s=limit_s)
     found = _recorded(outcomes)
     waits = tuple(wait for wait in found.waits if outcomes[wait.rank].state == "stuck")
     results = tuple(each.result for each in outcomes)
@@ -259,16 +241,14 @@ def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = Fals
 # ---------------------------------------------------------------- exercises
 @dataclass(frozen=True)
 class RankBudget:
-    """The limits for an answer on each rank.
+    """The limit for an answer on each rank.
 
     Args:
         sends: a function from a rank's values and the number of ranks to the most bytes that the
             rank may send.
-        calls: the most calls that a rank may make on the communicator; None for any number.
     """
 
     sends: Callable[[Any, int], int]
-    calls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -277,11 +257,9 @@ class OnRanks:
 
     Args:
         given: a function from the number of ranks to the list of their values.
-        comm: the class of the communicator that the ranks get.
     """
 
     given: Callable[[int], list]
-    comm: type = Watched
 
     def runs(self, answer, asks: str, cluster) -> Iterator[RankRun]:
         """Yield the run on all ranks and the run on one rank fewer.
@@ -294,7 +272,7 @@ class OnRanks:
         cluster.client[:].execute("import numpy as np\nfrom ttkit import lessons", block=True)
         for n in (cluster.n, cluster.n - 1):
             values = self.given(n)
-            outcomes = cluster.run(_run, answer, self.comm, n, values=values)[:n]
+            outcomes = cluster.run(_run, answer, n, values=values)[:n]
             states = [each.state for each in outcomes]
             if "to do" in states:
                 raise NotDone
@@ -320,9 +298,7 @@ class RankRun(Run):
     def over_budget(self, budget: RankBudget) -> str:
         """Return in words which rank exceeds the budget or sent nothing, or ""."""
         for rank, outcome in enumerate(self.outcomes):
-            sent, calls, most = outcome.sent, outcome.calls, self._most(budget, rank)
-            if budget.calls is not None and calls > budget.calls:
-                return f" it is right, but rank {rank} made {calls} calls; {budget.calls} would do"
+            sent, most = outcome.sent, self._most(budget, rank)
             if sent > most:
                 return f" it is right, but rank {rank} sent {sent} bytes; the budget is {most}"
             if not sent:

@@ -1,5 +1,7 @@
 """Lesson 08: its exercises with right and with wrong answers."""
 
+from functools import partial
+
 import numpy as np
 from answers import both, rows, whole
 
@@ -75,60 +77,38 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 )
 
 
-# An engine has a function itself, and nothing that stands beside it.
-def bucket(comm, gradients):
-    flat = np.concatenate([g.ravel() for g in gradients])
-    total = np.empty_like(flat)
-    comm.Allreduce(flat, total)
-    ends = np.cumsum([g.size for g in gradients])[:-1]
-    return [part.reshape(g.shape) / comm.size for part, g in zip(np.split(total, ends), gradients)]
-
-
-def in_place(comm, gradients):
-    from mpi4py import MPI
-
-    flat = np.concatenate([g.ravel() for g in gradients])
-    comm.Allreduce(MPI.IN_PLACE, flat)
-    ends = np.cumsum([g.size for g in gradients])[:-1]
-    parts = zip(np.split(flat / comm.size, ends), gradients)
-    return tuple(part.reshape(g.shape) for part, g in parts)
-
-
-def one_by_one(comm, gradients):
-    means = [np.empty_like(g) for g in gradients]
-    for g, mean in zip(gradients, means):
-        comm.Allreduce(g / comm.size, mean)
+def bucket(mesh, gradients, factor=lambda n: 1 / n, tall=True):
+    sizes = [g.logical_volume() // 32 for g in gradients]
+    shapes = [(size, 32) if tall else (32, size) for size in sizes]
+    parts = [ttnn.reshape(g, shape) for g, shape in zip(gradients, shapes)]
+    joined = ttnn.all_reduce(ttnn.concat(parts, dim=0 if tall else 1), cluster_axis=1)
+    joined = joined * factor(mesh.get_num_devices())
+    means, end = [], 0
+    for g, size in zip(gradients, sizes):
+        start, end = end, end + size
+        part = joined[start:end, :] if tall else joined[:, start:end]
+        means.append(ttnn.reshape(part, g.shape))
     return means
 
 
-def in_float64(comm, gradients):
-    total = np.empty(sum(g.size for g in gradients))
-    comm.Allreduce(np.concatenate([g.ravel() for g in gradients]) / np.float64(comm.size), total)
-    ends = np.cumsum([g.size for g in gradients])[:-1]
-    return [part.reshape(g.shape) for part, g in zip(np.split(total, ends), gradients)]
-
-
-def then(change, first=bucket):
-    """The right answer, changed."""
-    return lambda comm, gradients: [change(mean, comm.size) for mean in first(comm, gradients)]
+def one_by_one(mesh, gradients):
+    return [bucket(mesh, [g])[0] for g in gradients]
 
 
 test_a_right_bucket_passes, test_a_wrong_bucket_is_told_where = both(
     {
         "09.bucket": (
-            [bucket, in_place],
+            [bucket, lambda mesh, gradients: tuple(bucket(mesh, gradients, tall=False))],
             {
-                "it is 4 times too large: that is the sum": then(lambda mean, n: mean * n),
-                "it is 4 times too small": then(lambda mean, n: mean / n),
-                "on 3 ranks, rank 0: item 0 element": then(lambda mean, n: mean * n / 4),
-                "item 0 the shape should be [3, 5], but is [15]": then(
-                    lambda mean, n: mean.ravel()
-                ),
-                "each rank still has its own": lambda comm, gradients: gradients,
-                "made 3 calls; 1 would do": one_by_one,
-                "the budget is": in_float64,
+                "it is 4 times too large: that is the sum": partial(bucket, factor=lambda n: 1),
+                "it is 4 times too small": partial(bucket, factor=lambda n: 1 / n**2),
+                "on MeshDevice(1x3 grid, 3 devices), device": partial(bucket, factor=lambda n: 1 / 4),
+                "the shapes of the gradients": lambda mesh, gradients: [
+                    ttnn.reshape(mean, (32, -1)) for mean in bucket(mesh, gradients)
+                ],
+                "each chip still has its own": lambda mesh, gradients: gradients,
+                "you called all_reduce, all_reduce, all_reduce: 1 collective": one_by_one,
             },
         )
-    },
-    "cluster",
+    }
 )
