@@ -1,10 +1,44 @@
-"""Lesson 16, hierarchical training: its exercises."""
+"""Lesson 16, hierarchical training: a picture of chunks on two levels, and the exercises."""
 
 import numpy as np
 
 from course.arrays import numbers, replicas
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes
+from ttkit.visualize.drawing import ROLES, Figure
+from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
+from ttkit.words import counted
+
+LOOKS = {
+    "scatter": Look("reduce-scatter", ROLES["gradients"]),
+    "sum": Look("all-reduce between the hosts", ROLES["network"]),
+    "gather": Look("all-gather", ROLES["weights"]),
+}
+
+
+def crossing(scatters: list, sums: list, gathers: list, backward: float) -> Figure:
+    """Return the picture of a two-level all-reduce in chunks, on the links and the network.
+
+    Args:
+        scatters, sums, gathers: the start and the end of each chunk, in ms.
+        backward: how long the backward pass takes, in ms.
+
+    Example:
+        >>> crossing([(0, 1)], [(1, 3)], [(3, 4)], 5)
+        1 chunk: 4 ms in all; the backward pass takes 5 ms
+    """
+    end = gathers[-1][1]
+    title = f"{counted(len(sums), 'chunk')}: {end:.0f} ms in all; "
+    title += f"the backward pass takes {backward:.0f} ms"
+    bars = [
+        [Bar(*span, kind, str(i), trace=str(i)) for i, span in enumerate(spans)]
+        for kind, spans in zip(LOOKS, (scatters, sums, gathers))
+    ]
+    lanes = [Lane("inside a host", bars[0] + bars[2]), Lane("network", bars[1])]
+    drawing = Lanes(
+        lanes, LOOKS, end, title=title, idle="idle", axis="ms (modelled)", until=1.3 * backward
+    )
+    return Figure(title, [drawing])
 
 
 def _gradients(hosts: int, chips: int) -> list:
