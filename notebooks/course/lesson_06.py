@@ -3,7 +3,7 @@
 import numpy as np
 
 from course.arrays import numbers
-from course.ranks import OnRanks, RankBudget
+from course.ranks import OnRanks
 from ttkit.lessons.exercises import Exercise
 
 Arrays = list[np.ndarray]
@@ -30,7 +30,7 @@ Exercise(
         "each rank still has its own values": lambda values: values,
         "x went one rank too far": lambda values: _from(values, 2),
     },
-    budget=RankBudget(sends=lambda x, n: x.nbytes),
+    budget=lambda x, n: x.nbytes,
     praise="each rank has what its left neighbour had",
     hints=[
         "Which rank does rank 3 of 4 send to, and which rank does rank 0 receive from?",
@@ -63,7 +63,7 @@ Exercise(
         "each rank added its own values twice": lambda values: _sum(values, own=True),
         "that is {n} times the sum": lambda values: _sum(values, len(values)),
     },
-    budget=RankBudget(sends=_chunks),
+    budget=_chunks,
     praise="every rank has the sum",
     hints=[
         "After n - 1 rounds each rank should have the finished sum of one chunk. Which chunk must "

@@ -1,5 +1,7 @@
 """Lesson 09, the Trainer: its exercises."""
 
+from functools import partial
+
 import numpy as np
 
 from course.arrays import numbers, replicas
@@ -23,20 +25,15 @@ def _average(answer, mesh, *arrays: np.ndarray):
     return ttnn.concat([ttnn.reshape(m, (m.logical_volume() // 32, 32)) for m in means], dim=0)
 
 
-def _means(factor=lambda n: 1.0):
-    """Return a reference: on each of n chips `factor(n)` times the joined means."""
-
-    def on_devices(mesh, *arrays: np.ndarray) -> list[np.ndarray]:
-        joined = np.concatenate([each.mean(0).reshape(-1, 32) for each in arrays])
-        return replicas(mesh, factor(mesh.get_num_devices()) * joined)
-
-    return on_devices
+def _joined(mesh, *arrays: np.ndarray, over=np.mean) -> list[np.ndarray]:
+    """Return for each chip the joined means of the gradients, or their sums."""
+    return replicas(mesh, np.concatenate([over(each, 0).reshape(-1, 32) for each in arrays]))
 
 
 Exercise(
     "09.bucket",
     asks="average(mesh, gradients)",
-    reference=_means(),
+    reference=_joined,
     cases=OnMeshes(
         [(1, 4), (1, 3)],
         lambda rows, columns: [(numbers(columns, *shape), None) for shape in SHAPES],
@@ -47,17 +44,15 @@ Exercise(
         "each chip still has its own gradients": lambda mesh, *arrays: [
             np.concatenate([each.reshape(-1, 32) for each in own]) for own in zip(*arrays)
         ],
-        "it is {n} times too large: that is the sum, not the mean": _means(lambda n: n),
-        "it is {n} times too small: you divided by {n} twice": _means(lambda n: 1 / n),
+        "it is {n} times too large: that is the sum, not the mean": partial(_joined, over=np.sum),
     },
     budget=Budget(sends=1),
     rtol=1e-4,
     praise="all gradients are averaged in one all-reduce",
     hints=[
         "One all-reduce takes one tensor. How do you make one tensor out of several?",
-        "ttnn.concat joins tensors with the same number of columns; "
-        "ttnn.reshape(g, (g.logical_volume() // 32, 32)) makes such a tensor. all_reduce adds: "
-        "what turns a sum into a mean?",
+        "ttnn.reshape(g, (g.logical_volume() // 32, 32)) makes 32 columns, and ttnn.concat joins "
+        "such tensors. all_reduce adds: what turns a sum into a mean?",
         "After the all_reduce, cut the rows where each gradient ends, and give each part the "
         "gradient's shape: ttnn.reshape(part, g.shape).",
     ],
@@ -73,9 +68,6 @@ Exercise(
     mistakes={
         "that is upside down: more sending needs more samples": lambda computing, sending, share: (
             (1 - share) * computing / (share * sending)
-        ),
-        "that b gives 1 - share of the ideal, not share": lambda computing, sending, share: (
-            (1 - share) * sending / (share * computing)
         ),
         "sending may take 1 - share of the whole step, not of its computing": (
             lambda computing, sending, share: sending / ((1 - share) * computing)

@@ -70,7 +70,6 @@ Exercise(
     mistakes={
         "that is the old weight; return the one that update returns": _taken(lambda mesh: 0),
         "the weight moved by the sum of the gradients, not their mean": _taken(along),
-        "the gradient is too small: it was divided twice": _taken(lambda mesh: 1 / along(mesh)),
         "the sum is divided by all {n} chips; only those along the axis were added": _taken(
             lambda mesh: along(mesh) / mesh.get_num_devices()
         ),

@@ -7,7 +7,6 @@ from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes
 from ttkit.visualize.drawing import ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
-from ttkit.words import counted
 
 LOOKS = {
     "scatter": Look("reduce-scatter", ROLES["gradients"]),
@@ -16,29 +15,25 @@ LOOKS = {
 }
 
 
-def crossing(scatters: list, sums: list, gathers: list, backward: float) -> Figure:
+def crossing(*steps: list, backward: float) -> Figure:
     """Return the picture of a two-level all-reduce in chunks, on the links and the network.
 
     Args:
-        scatters, sums, gathers: the start and the end of each chunk, in ms.
+        steps: for each of the three steps the start and the end of each chunk, in ms.
         backward: how long the backward pass takes, in ms.
 
     Example:
-        >>> crossing([(0, 1)], [(1, 3)], [(3, 4)], 5)
-        1 chunk: 4 ms in all; the backward pass takes 5 ms
+        >>> crossing([(0, 1)], [(1, 3)], [(3, 4)], backward=5)
+        chunks: 1; the all-reduce takes 4 ms, the backward pass 5 ms
     """
-    end = gathers[-1][1]
-    title = f"{counted(len(sums), 'chunk')}: {end:.0f} ms in all; "
-    title += f"the backward pass takes {backward:.0f} ms"
-    bars = [
-        [Bar(*span, kind, str(i), trace=str(i)) for i, span in enumerate(spans)]
-        for kind, spans in zip(LOOKS, (scatters, sums, gathers))
-    ]
+    end, bars = steps[2][-1][1], []
+    for kind, spans in zip(LOOKS, steps):
+        bars.append([Bar(*span, kind, f"{i}") for i, span in enumerate(spans)])
     lanes = [Lane("inside a host", bars[0] + bars[2]), Lane("network", bars[1])]
-    drawing = Lanes(
-        lanes, LOOKS, end, title=title, idle="idle", axis="ms (modelled)", until=1.3 * backward
-    )
-    return Figure(title, [drawing])
+    title = f"chunks: {len(bars[1])}; the all-reduce takes {end:.0f} ms, "
+    title += f"the backward pass {backward:.0f} ms"
+    how = {"title": title, "idle": "idle", "axis": "ms (modelled)", "until": 1.3 * backward}
+    return Figure(title, [Lanes(lanes, LOOKS, end, **how)])
 
 
 def _gradients(hosts: int, chips: int) -> list:
@@ -99,10 +94,6 @@ Exercise(
         "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
             lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
         ),
-        "the first number is that of a flat ring over all chips": lambda h, c, nbytes: [
-            _flat(h * c, nbytes),
-            _leaves(h, c, nbytes)[1],
-        ],
         "the second number is that of a flat ring over all chips": lambda h, c, nbytes: [
             _leaves(h, c, nbytes)[0],
             _flat(h * c, nbytes),

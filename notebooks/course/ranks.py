@@ -129,16 +129,10 @@ class Outcome(NamedTuple):
     sent: int = 0
 
 
-def _run(
-    function: Callable,
-    ranks: int,
-    arguments: tuple = (),
-    values: list | None = None,
-    limit_s: float = LIMIT_S,
-) -> Outcome:
+def _run(function: Callable, ranks: int, values: list[tuple], limit_s: float = LIMIT_S) -> Outcome:
     """Call a function with a communicator of the first `ranks` ranks.
 
-    The other arguments are this rank's element of `values` if they are given, else `arguments`.
+    The other arguments are this rank's element of `values`.
     """
     from mpi4py import MPI
 
@@ -148,10 +142,8 @@ def _run(
     own = world.Split(0 if world.rank < ranks else MPI.UNDEFINED)
     if world.rank >= ranks:
         return Outcome("away")
-    comm, mine = Watched(own, limit_s), arguments
-    if values is not None:
-        # Arrays from the notebook are read-only here, but an answer may write into its values.
-        mine = (deepcopy(values[own.rank]),)
+    # Arrays from the notebook are read-only here, but an answer may write into its values.
+    comm, mine = Watched(own, limit_s), deepcopy(values[own.rank])
     # All ranks wait here, so that no time limit starts before every rank is ready.
     own.Barrier()
     try:
@@ -183,7 +175,7 @@ def watch(cluster, function: Callable, *arguments, limit_s: float = 2.0) -> Exch
 
         watch(cluster, to_the_right)
     """
-    outcomes = cluster.run(_run, function, cluster.n, arguments, limit_s=limit_s)
+    outcomes = cluster.run(_run, function, cluster.n, [arguments] * cluster.n, limit_s)
     found = _recorded(outcomes)
     waits = tuple(wait for wait in found.waits if outcomes[wait.rank].state == "stuck")
     results = tuple(each.result for each in outcomes)
@@ -239,16 +231,9 @@ def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = Fals
 
 
 # ---------------------------------------------------------------- exercises
-@dataclass(frozen=True)
-class RankBudget:
-    """The limit for an answer on each rank.
-
-    Args:
-        sends: a function from a rank's values and the number of ranks to the most bytes that the
-            rank may send.
-    """
-
-    sends: Callable[[Any, int], int]
+# A budget is a function from a rank's values and the number of ranks to the most bytes that the
+# rank may send.
+Budget = Callable[[Any, int], int]
 
 
 @dataclass(frozen=True)
@@ -272,7 +257,7 @@ class OnRanks:
         cluster.client[:].execute("import numpy as np\nfrom ttkit import lessons", block=True)
         for n in (cluster.n, cluster.n - 1):
             values = self.given(n)
-            outcomes = cluster.run(_run, answer, n, values=values)[:n]
+            outcomes = cluster.run(_run, answer, n, [(value,) for value in values])[:n]
             states = [each.state for each in outcomes]
             if "to do" in states:
                 raise NotDone
@@ -295,22 +280,20 @@ class RankRun(Run):
                 return f", rank {rank}: {words}"
         return ""
 
-    def over_budget(self, budget: RankBudget) -> str:
+    def over_budget(self, budget: Budget) -> str:
         """Return in words which rank exceeds the budget or sent nothing, or ""."""
         for rank, outcome in enumerate(self.outcomes):
-            sent, most = outcome.sent, self._most(budget, rank)
+            sent, most = outcome.sent, budget(self.arguments[0][rank], len(self.outcomes))
             if sent > most:
                 return f" it is right, but rank {rank} sent {sent} bytes; the budget is {most}"
             if not sent:
                 return f", rank {rank} sent nothing through the `comm` that it was given"
         return ""
 
-    def budget_used(self, budget: RankBudget) -> str:
+    def budget_used(self, budget: Budget) -> str:
         """Return in words how many bytes a rank sent, and how many it may send."""
-        return f"each rank sent {self.outcomes[0].sent} of at most {self._most(budget, 0)} bytes"
-
-    def _most(self, budget: RankBudget, rank: int) -> int:
-        return budget.sends(self.arguments[0][rank], len(self.outcomes))
+        most = budget(self.arguments[0][0], len(self.outcomes))
+        return f"each rank sent {self.outcomes[0].sent} of at most {most} bytes"
 
 
 def why_stuck(run: Exchange) -> str:

@@ -27,10 +27,6 @@ def divided_first(w, grad, axis, update):
     return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update, mean=False)
 
 
-def divided_twice(w, grad, axis, update):
-    return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update)
-
-
 def all_gathered_gradients(w, grad, axis, update):
     """Each chip adds all gradients itself."""
     n = w.device().shape[axis]
@@ -76,7 +72,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the weight moved by the sum of the gradients, not their mean": lambda *a: parted(
                     *a, mean=False
                 ),
-                "the gradient is too small: it was divided twice": divided_twice,
                 "all_gather is missing": lambda *a: parted(*a, gather=False),
                 "that is the old weight": returns_the_old,
                 "divided by all 8 chips; only those along the axis": divided_by(8),
