@@ -10,7 +10,7 @@ from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
 LOOKS = {
     "scatter": Look("reduce-scatter", ROLES["gradients"]),
-    "sum": Look("all-reduce between the hosts", ROLES["network"]),
+    "sum": Look("all-reduce", ROLES["network"]),
     "gather": Look("all-gather", ROLES["weights"]),
 }
 
