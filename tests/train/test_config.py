@@ -77,12 +77,20 @@ def test_multihost_in_a_file_of_its_own(put):
     assert finding.line == 2 and "multihost_config file not found: nowhere.yaml" in finding.message
 
 
+def test_an_unknown_section_is_not_silent(put):
+    text = "training_confg: {}\ndevice_config: {enable_tp: true, mesh_shape: [1, "
+    with pytest.warns(UserWarning, match="unknown section 'training_confg'"):
+        read_settings(put(text + "1]}"))
+    assert [found.line for found in lint_path(put(text + "4]}"))] == [1, 2]
+
+
 WRONG = {
     "training_config: {lerning_rate: 1}": "1: error: training_config.lerning_rate: unknown key 'lerning_rate': "
     "ttml ignores it; did you mean 'learning_rate'?",
     "device_config:\n  mesh_shap: [1, 8]": "2: error: device_config.mesh_shap: unknown key 'mesh_shap': ttml ignores it; "
     "did you mean 'mesh_shape'?",
     "devise_config: {}\ntraining_config: {}": "1: warning: unknown section 'devise_config'; did you mean 'device_config'?",
+    "transformer_config: train.yaml": "1: error: the file names itself; the file that has this section",
     "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got 8: input should be a valid tuple; "
     "the default is [1, 1]",
     "device_config: {mesh_shape: [0, 8]}": "1: error: "

@@ -1,10 +1,11 @@
 """Read training configurations from YAML files; report each fault with file, line and column."""
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttkit.errors import TTKitError
+from ttkit.errors import TTKitError, fail, warn
 from ttkit.files import (
     AnyPath,
     Document,
@@ -26,7 +27,7 @@ def read_settings(path: AnyPath) -> Settings:
 
     Raises:
         TTKitError: the files have errors; the message lists all, each with file, line and column.
-            An unknown section is only a warning, and is ignored here.
+            An unknown section gives only a warning, because ttml's files have some more.
 
     Example:
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
@@ -37,6 +38,8 @@ def read_settings(path: AnyPath) -> Settings:
     settings = reading.settings()
     if errors := errors_in(reading.findings):
         fail_with(f"read {path}", counted(len(errors), "error"), errors)
+    for finding in reading.findings:
+        warn(str(finding))
     return settings
 
 
@@ -52,11 +55,12 @@ class _Reading:
 
     def __init__(self, document: Document):
         self.document, self.sections, self.findings = document, dict[str, Any](), list[Finding]()
+        self.followed = set[Path]()
 
     def settings(self) -> Settings:
         self.read(self.document)
         settings = Settings(**self.sections)
-        if not self.findings:
+        if not errors_in(self.findings):
             self.check_together(settings)
         return settings
 
@@ -92,7 +96,11 @@ class _Reading:
         """Read the sections of the file that a value names into this configuration."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
+            if path in self.followed:
+                fail("", "the file names itself", "the file that has this section")
+            self.followed.add(path)
             self.read(read_yaml(path, f"{where[-1]} file"))
+            self.followed.remove(path)
         except TTKitError as error:
             self.note(document, where, error.rule, error.cure)
 
