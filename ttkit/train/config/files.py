@@ -1,6 +1,5 @@
 """Read training configurations from YAML files; report each fault with file, line and column."""
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -55,7 +54,6 @@ class _Reading:
 
     def __init__(self, document: Document):
         self.document, self.sections, self.findings = document, dict[str, Any](), list[Finding]()
-        self.followed = set[Path]()
 
     def settings(self) -> Settings:
         self.read(self.document)
@@ -64,8 +62,8 @@ class _Reading:
             self.check_together(settings)
         return settings
 
-    def note(self, document: Document, where: KeyPath, rule: str, cure: str) -> None:
-        self.findings.append(document.finding(where, rule, cure))
+    def note(self, document: Document, *fault: Any) -> None:
+        self.findings.append(document.finding(*fault))
 
     def read(self, document: Document) -> None:
         """Read the sections of one file."""
@@ -76,12 +74,8 @@ class _Reading:
             )
         for key, value in top.items():
             if key not in SECTIONS:
-                cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
-                self.findings.append(
-                    document.finding(
-                        (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning"
-                    )
-                )
+                rule = f"unknown section {str(key)[:60]!r}"
+                self.note(document, (str(key),), rule, did_you_mean(key, SECTIONS), "warning")
             elif isinstance(value, str):
                 self.follow(document, (key,), value)
             else:
@@ -96,11 +90,9 @@ class _Reading:
         """Read the sections of the file that a value names into this configuration."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
-            if path in self.followed:
+            if path.samefile(document.path):
                 fail("", "the file names itself", "the file that has this section")
-            self.followed.add(path)
             self.read(read_yaml(path, f"{where[-1]} file"))
-            self.followed.remove(path)
         except TTKitError as error:
             self.note(document, where, error.rule, error.cure)
 
