@@ -3,7 +3,6 @@
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.binary import FUNCTIONS
 from ttkit.sim.ops.unary import UNARY
 
@@ -68,16 +67,3 @@ def get_golden_function(operation: Any) -> Any:
     if name not in KNOWN & known.keys():
         fail("get_golden_function", f"no reference for ttnn.{name}", "torch's own functions")
     return known[name]
-
-
-def get_golden_function_for_activation(activation: Any) -> Any:
-    """Return a function of torch tensors for a fused activation; None for None.
-
-    Args:
-        activation: a name, a `UnaryOpType`, or a `UnaryWithParam`.
-    """
-    if activation is None:
-        return None
-    kind = getattr(activation, "op_type", activation)
-    name = getattr(kind, "name", kind).lower().removesuffix("_approx")
-    return get_golden_function(OPERATIONS[name].call)
