@@ -193,13 +193,11 @@ class Layout:
                 found = replace(found, blocks=blocks)
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
-        elif (multihost.enabled and not multihost.pipeline_parallel_config) and (
-            found.cp > 1 or found.zero > 1 or shared.expert_parallel
-        ):
+        elif found.cp > 1 and multihost.enabled:
             fail(
-                "hierarchical training",
-                "a worker sends a replica's gradient, of which each chip has a part here",
-                "enable_ddp or enable_tp, zero below 2 and no expert_parallel",
+                "enable_cp with hierarchical training",
+                "a worker sends a replica's gradient; chips that share a sequence have parts of it",
+                "enable_ddp or enable_tp",
             )
         if shared.expert_parallel:
             found = replace(found, ep=found.dp)
