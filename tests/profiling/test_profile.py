@@ -138,12 +138,9 @@ def test_a_gpt_block_in_tensor_and_data_parallel(mesh):
     assert [r.bytes_on_links for r in sums] == [plan.total_bytes] * 2
     assert [r.time_s for r in sums] == [cost(plan).time_s] * 2
     assert prof.time_s == pytest.approx(sum(r.time_s for r in prof.records))
-    assert [lane.chips for lane in prof.timeline().lanes] == [
-        (chip,) for chip in sorted(mesh.get_device_ids())
-    ]
-    (lane,) = prof.timeline(join=True).lanes
+    (lane,) = prof.timeline().lanes
     assert lane.chips == tuple(sorted(mesh.get_device_ids()))
-    assert f"chips 0-{mesh.get_num_devices() - 1} alike" in repr(prof.timeline(join=True))
+    assert f"chips 0-{mesh.get_num_devices() - 1} alike" in repr(prof.timeline())
 
 
 SDPA, EMBED = ttnn.transformer.scaled_dot_product_attention, ttnn.embedding
@@ -206,7 +203,7 @@ def test_chips_without_a_shard_idle(mesh):
     with ttkit.profile() as prof:
         ttnn.exp(one)
     assert only(prof).chips == (chips[1],)
-    busy, idle = sorted(prof.timeline(join=True).lanes, key=lambda lane: len(lane.chips))
+    busy, idle = sorted(prof.timeline().lanes, key=lambda lane: len(lane.chips))
     assert busy.chips == (chips[1],)
     assert len(busy.bars) == 1
     assert idle.chips == tuple(sorted(set(chips) - {chips[1]}))
@@ -224,7 +221,7 @@ def test_chips_run_on_their_own_until_they_meet(mesh):
     (_, a), (r, b), (_, c), (gather, d) = prof.spans()
     assert (list(a.values()), list(b.values()), list(c.values())) == ([0], [r.time_s], [0])
     assert set(d) == set(mesh.get_device_ids()) and set(d.values()) == {2 * r.time_s}
-    assert prof.time_s == 2 * r.time_s + gather.time_s and len(prof.timeline(join=True).lanes) == 3
+    assert prof.time_s == 2 * r.time_s + gather.time_s and len(prof.timeline().lanes) == 3
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -287,7 +284,7 @@ def test_nested_profiles_and_an_exception(mesh):
         ttnn.exp(x)
     ttnn.exp(x)
     assert len(outer.records) == 3 and len(inner.records) == 1 and not running
-    assert "1 operations" in repr(inner) and len(inner.timeline(join=True).lanes) == 1
+    assert "1 operations" in repr(inner) and len(inner.timeline().lanes) == 1
 
 
 def test_two_meshes_at_once():
@@ -297,7 +294,7 @@ def test_two_meshes_at_once():
             ttnn.exp(put(left, (32, 32)))
             ttnn.exp(put(right, (32, 32)))
         assert prof.time_s == prof.records[1].time_s  # at the same time, on chips of their own
-        (lane,) = prof.timeline(join=True).lanes
+        (lane,) = prof.timeline().lanes
         assert len(lane.chips) == 8
 
 
@@ -341,7 +338,7 @@ def test_an_empty_profile():
 
 
 def test_the_timeline(busy):
-    timeline = busy.timeline(join=True)
+    timeline = busy.timeline()
     ran_exp = busy.records[1].chips[0]
     lanes = {lane.chips: lane for lane in timeline.lanes}
     assert len(lanes) == 2
