@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,22 +29,26 @@ class Stuck(BaseException):
     """A message took too long. `except Exception` in an answer does not catch this exception."""
 
 
-class Watched:
-    """A communicator with `Send`, `Recv` and `Sendrecv`; it records messages and ends waits.
-
-    `Send` waits until the other rank receives, as `Ssend` does. MPI may wait with any message, and
-    does wait with large ones.
+class Logging:
+    """A communicator that records the calls of its rank.
 
     Args:
         comm: a communicator of mpi4py.
         limit_s: how many seconds one message may take.
     """
 
-    def __init__(self, comm, limit_s: float = LIMIT_S):
+    def __init__(self, comm, limit_s: float):
         self._comm, self._limit_s = comm, limit_s
         self.rank, self.size = comm.rank, comm.size
-        self.sent = self.calls = 0
         self.log: list[Call] = []
+
+
+class Watched(Logging):
+    """A communicator with `Send`, `Recv` and `Sendrecv`; it ends waits.
+
+    `Send` waits until the other rank receives, as `Ssend` does. MPI may wait with any message, and
+    does wait with large ones.
+    """
 
     def Send(self, buf, dest: int, tag: int = 0) -> None:
         self._exchange("Send", buf, dest, tag)
@@ -92,7 +96,6 @@ class Watched:
             requests.append(self._comm.Issend(buf, dest, tag))
             nbytes = array.nbytes
             text = ", ".join(f"{x:g}" for x in array.ravel()) if array.size <= SHOWN else ""
-        self.calls, self.sent = self.calls + 1, self.sent + nbytes
         to, origin = (None if peer == MPI.PROC_NULL else peer for peer in (dest, source))
         self.log.append(Call(name, to, origin, nbytes, text, _line()))
         statuses = [MPI.Status() for _ in requests]
@@ -103,18 +106,12 @@ class Watched:
             self.log[-1] = self.log[-1]._replace(source=statuses[0].source)
 
 
-class OneAllreduce:
-    """A communicator that has only `Allreduce`; it counts calls and the bytes that a rank sends."""
-
-    log: tuple[Call, ...] = ()
-
-    def __init__(self, comm, limit_s: float = LIMIT_S):
-        self._comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.sent = self.calls = 0
+class OneAllreduce(Logging):
+    """A communicator that has only `Allreduce`."""
 
     def Allreduce(self, sendbuf, recvbuf, *op) -> None:
         arrays = [each for each in (sendbuf, recvbuf) if isinstance(each, np.ndarray)]
-        self.calls, self.sent = self.calls + 1, self.sent + arrays[0].nbytes
+        self.log.append(Call("Allreduce", nbytes=arrays[0].nbytes))
         self._comm.Allreduce(sendbuf, recvbuf, *op)
 
 
@@ -135,15 +132,16 @@ class Outcome(NamedTuple):
         state: "done", "to do", "stuck", or "away" if the rank takes no part.
         result: the value that the function returned, or the message of `NotDone`.
         log: the recorded calls that the rank made on the communicator.
-        sent: the number of bytes that the rank sent.
-        calls: the number of calls that the rank made on the communicator.
     """
 
     state: str
     result: Any = None
     log: tuple[Call, ...] = ()
-    sent: int = 0
-    calls: int = 0
+
+    @property
+    def sent(self) -> int:
+        """The number of bytes that the rank sent."""
+        return sum(call.nbytes for call in self.log)
 
 
 def _run(
@@ -178,7 +176,7 @@ def _run(
         return Outcome("to do", str(hint))
     except Stuck:
         return Outcome("stuck", log=tuple(comm.log))
-    return Outcome("done", result, tuple(comm.log), comm.sent, comm.calls)
+    return Outcome("done", result, tuple(comm.log))
 
 
 # ---------------------------------------------------------------- in the notebook
@@ -308,7 +306,7 @@ class OnRanks:
 class RankRun(Run):
     """A call of an answer on ranks."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: Sequence[Outcome] = ()
 
     def result_difference(self, expected, rtol: float) -> str:
         """Return in words the first difference, rank by rank, or ""."""
@@ -320,7 +318,7 @@ class RankRun(Run):
     def over_budget(self, budget: RankBudget) -> str:
         """Return in words which rank exceeds the budget or sent nothing, or ""."""
         for rank, outcome in enumerate(self.outcomes):
-            sent, calls, most = outcome.sent, outcome.calls, self._most(budget, rank)
+            sent, calls, most = outcome.sent, len(outcome.log), self._most(budget, rank)
             if budget.calls is not None and calls > budget.calls:
                 return f" it is right, but rank {rank} made {calls} calls; {budget.calls} would do"
             if sent > most:
