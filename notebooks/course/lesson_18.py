@@ -67,8 +67,11 @@ def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
 
 # ---------------------------------------------------------------- 18.longest
 def _longest(room: float, width: int, blocks: int, n: int, shared: bool) -> int:
-    """Return how many tokens fit in `room` bytes, by the table of the lesson."""
-    return int(room / (2 * width * blocks * (5 / (n if shared else 1) + 12 / n)))
+    """Return how many tokens fit in `room` bytes, by the table of the lesson.
+
+    A vector takes two bytes for each number of the width.
+    """
+    return int(room / (width * blocks * (10 / (n if shared else 1) + 24 / n)))
 
 
 Exercise(
