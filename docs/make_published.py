@@ -107,14 +107,42 @@ def rate(what: str, tensor: list[int], chips: int) -> float:
 
 
 @functools.cache
-def trained(model: str, chips: int, samples: int = 1, system: System = GALAXY_BH) -> Candidate:
-    """Return the planner's step of data parallelism, as in tt-train: bfloat16, AdamW without
-    float32 weights.
+def trained(
+    model: str,
+    dp: int,
+    samples: int = 1,
+    tp: int = 1,
+    zero: int = 0,
+    recompute: bool = False,
+    system: System = GALAXY_BH,
+) -> Candidate:
+    """Return the planner's step, as in tt-train: bfloat16, AdamW without float32 weights.
+
+    Args:
+        samples: the sequences of a replica.
+        tp: 1, or the four chips of a row of the Galaxy.
     """
-    shape, axis = RINGS[chips]
-    job = Job(config_of(model), samples * chips, SEQUENCE, TrainingConfig(optimizer=ADAMW))
-    layout = Layout(dp=chips, precision="bfloat16")
-    return evaluate(job, layout, Place(shape, (("dp", axis),)), Machine(system, headroom=-math.inf))
+    shape, axis = RINGS[dp] if tp == 1 else ((8, 4), 0)
+    axes = (("dp", axis), ("tp", 1))[: 1 + (tp > 1)]
+    job = Job(config_of(model), samples * dp, SEQUENCE, TrainingConfig(optimizer=ADAMW))
+    layout = Layout(dp, tp, zero=zero, recompute=recompute, precision="bfloat16")
+    return evaluate(job, layout, Place(shape, axes), Machine(system, headroom=-math.inf))
+
+
+def step_ms(row: list) -> float:
+    """Return the modelled milliseconds of a step: model, dp, samples, tp, ZeRO stage, recompute."""
+    return 1e3 * trained(*row[:6]).times.total
+
+
+def beside() -> list[tuple[list, float, float]]:
+    """Return (row of ZeRO-3, published, modelled): a step of ZeRO-3 as a part of the step of the
+    same layout without it.
+    """
+    plain, sharded = ([row for row in DATA["steps"] if row[4] == zero] for zero in (0, 3))
+    return [
+        (row, row[6] / other[6], step_ms(row) / step_ms(other))
+        for other, row in zip(plain, sharded)
+    ]
 
 
 def synchronisation_s(step: Candidate) -> float:
@@ -247,23 +275,25 @@ def collectives() -> list[str]:
     return [*lines, line("both, of a decode step", "Llama-3.1-70B", "32 (Galaxy)", *cells)]
 
 
-def assumed() -> list[str]:
-    """Return what is taken for the figures whose settings are not published, and what follows."""
+def assumed(name: str = "training") -> list[str]:
+    """Return a paragraph on training, with its numbers."""
     model = "TinyLlama-1.1B"
     numbers = {
         "two": share(trained(model, 32, 2)),
         "five": share(trained(model, 32, 5)),
-        "wormhole": share(trained(model, 32, 1, SYSTEMS["galaxy_torus"])),
+        "wormhole": share(trained(model, 32, system=SYSTEMS["galaxy_torus"])),
         "hops": 31 * HOP_S["all_reduce"].value * 1e3 * 201,
         "middle": statistics.median(abs(found / wanted - 1) for wanted, found in measured()),
+        "apart": max(abs(found / wanted - 1) for _, wanted, found in beside()),
     }
-    return text("training", **numbers)
+    return text(name, **numbers)
 
 
 def measured() -> list[tuple[float, float]]:
     """Return published and predicted figures of training."""
     rows = [(published, found) for _, published, found, _ in training()]
     each = DATA["synchronisation"]
+    rows += [(row[6], step_ms(row)) for row in DATA["steps"]]
     return rows + [(row[2], synchronisation_s(trained(*row[:2], 5))) for row in each]
 
 
@@ -277,6 +307,25 @@ def steps() -> list[str]:
         cells = f"{1e3 * seconds:.0f} ms", f"{1e3 * found:.0f} ms", error(seconds, found)
         what = f"gradient synchronisation, {model}, DDP {chips}"
         lines.append(line(what, *cells, f"predicted; {source}"))
+    return lines
+
+
+def whole_steps() -> list[str]:
+    lines = table(
+        "<model", "<layout", "sequences of a replica", "published", "modelled", "error", "<"
+    )
+    for row in DATA["steps"]:
+        found = step_ms(row)
+        cells = f"{row[6]:g} ms", f"{found:.0f} ms", error(row[6], found)
+        lines.append(line(row[0], trained(*row[:6]).layout, row[2], *cells, row[7]))
+    return lines
+
+
+def two_layouts() -> list[str]:
+    lines = table("<model", "<layout", "sequences of a replica", "published", "modelled", "error")
+    for row, published, found in beside():
+        cells = f"{published:.3f}", f"{found:.3f}", error(published, found)
+        lines.append(line(row[0], trained(*row[:6]).layout, row[2], *cells))
     return lines
 
 
@@ -307,6 +356,12 @@ def made() -> str:
         ["## Training"],
         assumed(),
         steps(),
+        ["### Whole steps"],
+        text("steps"),
+        whole_steps(),
+        ["### One layout beside another"],
+        assumed("beside"),
+        two_layouts(),
         ["## Not predicted"],
         [*table("<published", "<source", "<why"), *(line(*row) for row in DATA["left_out"])],
         ["## Sources"],

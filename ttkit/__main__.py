@@ -9,6 +9,7 @@ exit codes are those of tt-run: the program's own code, 1 if a file or an argume
 an unknown option, 130 after Ctrl-C, 0 after a dry run.
 """
 
+import gc
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -38,7 +39,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(text), file=sys.stdout if asked_for else sys.stderr)
         return 0 if asked_for else 2
     try:
+        gc.disable()  # An import makes what stays, so a collection meanwhile finds nothing.
         command = command_named(name)
+        gc.enable()
         parser = ArgumentParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)
         return int(command(parser, words[1:]))
     except TTKitError as error:

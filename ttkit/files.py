@@ -80,7 +80,8 @@ def read_text(path: AnyPath, what: str) -> str:
     """Read the text of a UTF-8 file.
 
     Raises:
-        TTKitError: the path is missing or is not a file, or the file is not UTF-8 text.
+        TTKitError: the path is missing or is not a file, or the file is not UTF-8 text that
+            this user may read.
     """
     asked = f"read {what} {path}"
     if not os.path.isfile(path):
@@ -91,8 +92,8 @@ def read_text(path: AnyPath, what: str) -> str:
         )
     try:
         return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        fail(asked, f"byte {error.start} is not UTF-8 text", "save it as plain text")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(asked, f"{error}", "save it as UTF-8 text that you may read")
 
 
 def read_yaml(path: AnyPath, what: str) -> Document:
@@ -151,13 +152,13 @@ def _note(document: Document, node, where: KeyPath) -> None:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" for an unknown name, or "" if no known name is near.
+    """Return "did you mean 'x'?" for an unknown name; if no known name is near, list them all.
 
     Example:
-        >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
-        "did you mean 'mesh_id'?"
+        >>> did_you_mean("mesh_idd", ["rank", "mesh_id"]), did_you_mean("x", ["rank", "mesh_id"])
+        ("did you mean 'mesh_id'?", 'one of rank, mesh_id')
     """
-    return nearest(name, known, "did you mean '{}'?")
+    return nearest(name, known, "did you mean '{}'?") or f"one of {', '.join(known)}"
 
 
 def find_file(path: AnyPath, what: str, base_folder: Path | None = None, asked: str = "") -> Path:

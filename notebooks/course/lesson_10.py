@@ -68,10 +68,28 @@ def without_f(module: str):
     return patch(f"ttkit.train.model.{module}.enter", lambda x, layout: x)
 
 
+# ---------------------------------------------------------------- both exercises
+def _wrong_sums(factors: Callable) -> dict[str, Callable]:
+    """Return the mistakes with the one sum of an exercise: no sum, one too many, or a mean.
+
+    Args:
+        factors: a function from the arrays to the two matrices whose product is summed.
+    """
+
+    def times(power: int) -> Callable:
+        return lambda mesh, *arrays: replicas(
+            mesh, np.matmul(*factors(*arrays)) * mesh.shape[1] ** power
+        )
+
+    return {
+        PARTIAL: lambda mesh, *arrays: partial_sums(mesh, *factors(*arrays)),
+        "{n} times too large: you summed twice, or summed complete values": times(1),
+        "{n} times too small: expected a sum, not a mean": times(-1),
+    }
+
+
 # ---------------------------------------------------------------- 10.swiglu
 Hidden = Callable[[np.ndarray, np.ndarray], np.ndarray]
-TOO_LARGE = "{n} times too large: you summed twice, or summed complete values"
-TOO_SMALL = "{n} times too small: expected a sum, not a mean"
 
 
 def _silu(a: np.ndarray) -> np.ndarray:
@@ -92,12 +110,10 @@ def _three_matrices(rows: int, columns: int) -> list:
     return list(zip([x, gate, up, numbers(32 * n, out) / 8], shards))
 
 
-_swiglu = _mlp(lambda a, b: _silu(a) * b)
-
 Exercise(
     "10.swiglu",
     asks="swiglu(mesh, x, gate, up, down)",
-    reference=_swiglu,
+    reference=_mlp(lambda a, b: _silu(a) * b),
     cases=OnMeshes([(1, 4), (1, 3)], _three_matrices, fabric=True),
     mistakes={
         "the silu is on x @ up; it belongs on x @ gate": _mlp(lambda a, b: a * _silu(b)),
@@ -107,12 +123,8 @@ Exercise(
         ),
         "x @ up is missing: silu(x @ gate) * (x @ up)": _mlp(lambda a, b: _silu(a)),
         "you added the two; multiply silu(x @ gate) by x @ up": _mlp(lambda a, b: _silu(a) + b),
-        PARTIAL: lambda mesh, x, gate, up, down: partial_sums(
-            mesh, _silu(x @ gate) * (x @ up), down
-        ),
-        TOO_LARGE: lambda mesh, *arrays: [a * mesh.shape[1] for a in _swiglu(mesh, *arrays)],
-        TOO_SMALL: lambda mesh, *arrays: [a / mesh.shape[1] for a in _swiglu(mesh, *arrays)],
-    },
+    }
+    | _wrong_sums(lambda x, gate, up, down: (_silu(x @ gate) * (x @ up), down)),
     budget=Budget(sends=1),
     rtol=1e-3,
     praise="three matrices need only one sum",
@@ -138,11 +150,7 @@ Exercise(
     asks="backward(mesh, dy, w)",
     reference=lambda mesh, dy, w: replicas(mesh, dy @ w.T),
     cases=OnMeshes([(1, 4), (1, 3)], _columns, fabric=True),
-    mistakes={
-        PARTIAL: lambda mesh, dy, w: partial_sums(mesh, dy, w.T),
-        TOO_LARGE: lambda mesh, dy, w: replicas(mesh, dy @ w.T * mesh.shape[1]),
-        TOO_SMALL: lambda mesh, dy, w: replicas(mesh, dy @ w.T / mesh.shape[1]),
-    },
+    mistakes=_wrong_sums(lambda dy, w: (dy, w.T)),
     budget=Budget(sends=1),
     rtol=1e-4,
     praise="each of {n} devices has the gradient of x",

@@ -21,28 +21,18 @@ ERROR = 0.1
 
 
 # ---------------------------------------------------------------- 11.gradient
-Gradients = Callable[..., list[np.ndarray]]
-
-
-def _product(x: np.ndarray, w: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return x.T @ (x @ w - y)
-
-
-def _times(factor: Callable[[Any], float]) -> Gradients:
-    """Return a reference: on each device `factor(mesh)` times its part of the gradient."""
-
-    def on_devices(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        gradient = factor(mesh) * 2 / y.size * _product(x, w, y)
-        return np.split(gradient, mesh.shape[1], 1) * mesh.shape[0]
-
-    return on_devices
-
-
 def _of_groups(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[list[np.ndarray]]:
     """Return for each data-parallel replica the gradient of its samples, one part a device."""
     groups, parts = mesh.shape
     samples = zip(np.split(x, groups), np.split(y, groups))
-    return [np.split(2 / y.size * _product(a, w, b), parts, 1) for a, b in samples]
+    return [np.split(2 / y.size * a.T @ (a @ w - b), parts, 1) for a, b in samples]
+
+
+def _times(factor: Callable[[Any], float]) -> Callable[..., list[np.ndarray]]:
+    """Return a reference: on each device `factor(mesh)` times its part of the gradient."""
+    return lambda mesh, *given: (
+        list(factor(mesh) * np.sum(_of_groups(mesh, *given), axis=0)) * mesh.shape[0]
+    )
 
 
 def _sizes(groups: int, parts: int) -> list:

@@ -67,7 +67,10 @@ def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
 
 # ---------------------------------------------------------------- 18.longest
 def _longest(room: float, width: int, blocks: int, n: int, shared: bool) -> int:
-    """Return how many tokens fit in `room` bytes, by the table of the lesson."""
+    """Return how many tokens fit in `room` bytes, by the table of the lesson.
+
+    A vector takes two bytes for each number of the width.
+    """
     return int(room / (width * blocks * (10 / (n if shared else 1) + 24 / n)))
 
 
@@ -83,40 +86,40 @@ Exercise(
     },
     praise="in three cases your sequence is the longest that fits",
     hints=[
-        "How many bytes does one token take in one block? Which of them does n divide?",
-        "Of 34 bytes for each number of the width, n divides 24; with sequence parallelism all 34.",
-        "int(room / (width * blocks * (10 + 24 / n))), or (10 + 24) / n with sequence parallelism.",
+        "How many vectors does one token take in one block? Which of them does n divide?",
+        "Of 17 vectors of 2 * width bytes n divides 12; with sequence parallelism all 17.",
+        "int(room / (2 * width * blocks * (5 + 12 / n))), or 17 / n with sequence parallelism.",
     ],
 )
 
 
 # ---------------------------------------------------------------- 18.weight
-def _normed_and_terms(_: int, columns: int) -> list:
-    """Return normed tokens, and for each chip its term of the gradient of these tokens."""
+def _normed_and_sums(_: int, columns: int) -> list:
+    """Return normed tokens, and for each chip its partial sums of their gradient."""
     tokens = 64 * columns, 96
     return [(numbers(*tokens), None), (numbers(columns, *tokens), None)]
 
 
-def _summed(normed: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    return np.einsum("td,ntd->d", normed, terms)[None]
+def _summed(normed: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    return np.einsum("td,ntd->d", normed, sums)[None]
 
 
-def _enough(mesh, normed: np.ndarray, terms: np.ndarray) -> int:
+def _enough(mesh, normed: np.ndarray, sums: np.ndarray) -> int:
     """Return the bytes that all links carry in the cheapest solution.
 
-    It is a reduce-scatter of the terms, and an all-reduce of a row of tiles.
+    It is a reduce-scatter of the sums, and an all-reduce of a row of tiles.
     """
-    return (len(terms) - 1) * (normed.nbytes + 2 * 32 * 96 * 4)
+    return (len(sums) - 1) * (normed.nbytes + 2 * 32 * 96 * 4)
 
 
 Exercise(
     "18.weight",
-    asks="weight_gradient(mesh, normed, terms)",
+    asks="weight_gradient(mesh, normed, sums)",
     reference=lambda mesh, *given: replicas(mesh, _summed(*given)),
-    cases=OnMeshes([(1, 4), (1, 3)], _normed_and_terms, fabric=True),
+    cases=OnMeshes([(1, 4), (1, 3)], _normed_and_sums, fabric=True),
     mistakes={
-        "each chip has the gradient of its own tokens only": lambda mesh, normed, terms: list(
-            map(_summed, split(mesh, normed, 0), split(mesh, terms, 1))
+        "each chip has the gradient of its own tokens only": lambda mesh, normed, sums: list(
+            map(_summed, split(mesh, normed, 0), split(mesh, sums, 1))
         )
     },
     budget=Budget(link_bytes=_enough),
@@ -124,7 +127,7 @@ Exercise(
     praise="the gradient of one device, and no chip received tokens of others",
     hints=[
         "Which chip has the normed values of a token? What must be summed before they are used?",
-        "reduce_scatter along the tokens sums the terms and leaves each chip its own tokens.",
+        "reduce_scatter adds the sums along the tokens, and leaves each chip its own tokens.",
         "Multiply by the chip's normed values, sum over its tokens (ttnn.sum with dim=2 and "
         "keepdim=True), and all_reduce the row.",
     ],

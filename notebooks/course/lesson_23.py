@@ -13,7 +13,7 @@ from ttkit.lessons.folder import course
 # ---------------------------------------------------------------- 23.layout
 @functools.cache
 def _planned(headroom: float = 0.1):
-    """Return the planned layouts of exercise 20.layout."""
+    """Return the planned layouts of exercise 23.layout."""
     return plan_layouts(
         str(course() / "configs/models/llama70b.yaml"),
         "galaxy_bh",

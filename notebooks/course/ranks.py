@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class Stuck(BaseException):
 
 
 class Watched:
-    """A communicator with `Send`, `Recv` and `Sendrecv`; it records messages and ends waits.
+    """A communicator with `Send`, `Recv` and `Sendrecv`; it records calls and ends waits.
 
     `Send` waits until the other rank receives, as `Ssend` does. MPI may wait with any message, and
     does wait with large ones.
@@ -40,10 +40,9 @@ class Watched:
         limit_s: how many seconds one message may take.
     """
 
-    def __init__(self, comm, limit_s: float = LIMIT_S):
+    def __init__(self, comm, limit_s: float):
         self._comm, self._limit_s = comm, limit_s
         self.rank, self.size = comm.rank, comm.size
-        self.sent = 0
         self.log: list[Call] = []
 
     def Send(self, buf, dest: int, tag: int = 0) -> None:
@@ -92,7 +91,6 @@ class Watched:
             requests.append(self._comm.Issend(buf, dest, tag))
             nbytes = array.nbytes
             text = ", ".join(f"{x:g}" for x in array.ravel()) if array.size <= SHOWN else ""
-        self.sent += nbytes
         to, origin = (None if peer == MPI.PROC_NULL else peer for peer in (dest, source))
         self.log.append(Call(name, to, origin, nbytes, text, _line()))
         statuses = [MPI.Status() for _ in requests]
@@ -120,13 +118,16 @@ class Outcome(NamedTuple):
         state: "done", "to do", "stuck", or "away" if the rank takes no part.
         result: the value that the function returned, or the message of `NotDone`.
         log: the recorded calls that the rank made on the communicator.
-        sent: the number of bytes that the rank sent.
     """
 
     state: str
     result: Any = None
     log: tuple[Call, ...] = ()
-    sent: int = 0
+
+    @property
+    def sent(self) -> int:
+        """The number of bytes that the rank sent."""
+        return sum(call.nbytes for call in self.log)
 
 
 def _run(function: Callable, ranks: int, values: list[tuple], limit_s: float = LIMIT_S) -> Outcome:
@@ -152,7 +153,7 @@ def _run(function: Callable, ranks: int, values: list[tuple], limit_s: float = L
         return Outcome("to do", str(hint))
     except Stuck:
         return Outcome("stuck", log=tuple(comm.log))
-    return Outcome("done", result, tuple(comm.log), comm.sent)
+    return Outcome("done", result, tuple(comm.log))
 
 
 # ---------------------------------------------------------------- in the notebook
@@ -271,7 +272,7 @@ class OnRanks:
 class RankRun(Run):
     """A call of an answer on ranks."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: Sequence[Outcome] = ()
 
     def result_difference(self, expected, rtol: float) -> str:
         """Return in words the first difference, rank by rank, or ""."""

@@ -159,10 +159,8 @@ def test_on_hosts_of_their_own_ranks_may_see_the_same_devices(folder):
 
 
 def test_descriptor_of_the_first_generation(folder):
-    old = (
-        "ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}\nBoard: "
-        "[{name: lb, type: Mesh, topology: [2, 4]}]\n"
-    )
+    old = "ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}\n"
+    old += "Board: [{name: lb, type: Mesh, topology: [2, 4]}]\n"
     old += "Mesh: [{id: 0, board: lb, device_topology: [2, 4], host_topology: [1, 2]}]\n"
     findings = folder(GOOD.replace("mgd.textproto", "mgd.yaml"), mgd_dot_yaml=old)
     assert {finding for finding in findings if "must use the .textproto format" in finding}
@@ -246,6 +244,7 @@ def test_where_files_are_looked_for(tmp_path, monkeypatch):
 
 
 def test_a_config_that_is_none(tmp_path):
+    assert "Input/output error" in lint_path("/proc/self/mem")[0].message
     with pytest.raises(TTKitError, match="there is no such folder"):
         find_config(ROOT / "configs/t300")
     with pytest.raises(TTKitError, match=r"it has neither rank_bindings\.yaml nor hosts\.txt"):

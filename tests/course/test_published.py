@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from ttkit.layouts.report import ERROR
+
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
 import make_published as page  # noqa: E402
@@ -68,6 +70,14 @@ def test_training_is_within_15_percent():
         assert page.synchronisation_s(page.trained(model, chips, 5)) == pytest.approx(
             seconds, rel=0.15
         ), chips
+
+
+def test_whole_steps_and_their_ratios_are_close():
+    errors = [abs(found / published - 1) for published, found in page.measured()]
+    assert len(errors) == 18 and statistics.median(errors) <= 0.15 and max(errors) <= 0.45
+    # Two layouts tie within this error, so it must cover what is published of two layouts.
+    assert all(abs(found / wanted - 1) < ERROR for _, wanted, found in page.beside())
+    assert len(page.beside()) == 6
 
 
 def test_collectives_of_a_galaxy_are_close():

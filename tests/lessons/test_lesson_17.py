@@ -43,22 +43,26 @@ def on(mesh_shape, parts, ddp=True, tp=False, **training):
     return smaller
 
 
-def in_order(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    return loss
+def doing(words, times=1):
+    """A training step that calls these in order, with `times` the loss."""
+
+    def step(model, optimizer, x, y):
+        loss = model.loss(model(x), y)
+        calls = {
+            "zero": optimizer.zero_grad,
+            "backward": (loss * times).backward,
+            "mean": lambda: synchronize_gradients(model.parameters()),
+            "step": optimizer.step,
+        }
+        for word in words.split():
+            calls[word]()
+        return loss
+
+    return step
 
 
-def cleared_at_the_end(model, optimizer, x, y):
-    loss = model.loss(model(x), y)
-    loss.backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
+in_order, cleared_at_the_end = doing("zero backward mean step"), doing("backward mean step zero")
+cleared_before_the_mean = doing("backward zero mean step")
 
 
 def in_buckets(model, optimizer, x, y):
@@ -70,39 +74,6 @@ def in_buckets(model, optimizer, x, y):
     return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
 
 
-def without_zero_grad(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def without_the_mean(model, optimizer, x, y):
-    optimizer.zero_grad()
-    model.loss(model(x), y).backward()
-    optimizer.step()
-
-
-def with_the_sum(model, optimizer, x, y):
-    optimizer.zero_grad()
-    (model.loss(model(x), y) * 4).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def cleared_before_the_step(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.zero_grad()
-    optimizer.step()
-
-
-def cleared_before_the_mean(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    optimizer.zero_grad()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
 def weights_averaged(model, optimizer, x, y):
     """As right as the mean of gradients, where a step is proportional to its gradient."""
     optimizer.zero_grad()
@@ -112,21 +83,6 @@ def weights_averaged(model, optimizer, x, y):
     for parameter in model.parameters().values():
         total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
         parameter.set_value(ttnn.multiply(total, 1 / 4))
-    return loss
-
-
-def divided_again(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    (loss * 0.25).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    return loss
-
-
-def two_steps(model, optimizer, x, y):
-    loss = in_order(model, optimizer, x, y)
-    optimizer.step()
     return loss
 
 
@@ -163,13 +119,19 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [in_order, by_hand, lambda *given: np.float32(in_buckets(*given)), cleared_at_the_end],
             {
                 "the gradients of earlier steps were added: optimizer.zero_grad() is missing": (
-                    without_zero_grad
+                    doing("backward mean step")
                 ),
-                "the replicas are different models": without_the_mean,
-                "is zero_grad() between backward() and optimizer.step()?": cleared_before_the_step,
-                "4 times too large": with_the_sum,
-                "4 times too small: synchronize_gradients already divides by four": divided_again,
-                "does backward() or optimizer.step() run twice": two_steps,
+                "the replicas are different models": doing("zero backward step"),
+                "is zero_grad() between backward() and optimizer.step()?": (
+                    doing("backward mean zero step")
+                ),
+                "4 times too large": doing("zero backward mean step", 4),
+                "4 times too small: synchronize_gradients already divides by four": (
+                    doing("zero backward mean step", 1 / 4)
+                ),
+                "does backward() or optimizer.step() run twice": doing(
+                    "zero backward mean step step"
+                ),
                 "with AdamW, the weights, as [step, replica, number]: element [0, 0": weights_averaged,
             },
         ),

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine import mapper_over
 from naive import Naive
-from places import many, parts
+from places import many
+from shards import same
 
 import ttkit
 from ttkit import ttnn
@@ -18,13 +19,6 @@ SIZE = 24  # divides by every mesh axis above, by 8 and by 3
 
 def numbers(seed, *shape):
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32) / 4
-
-
-def compare(tensor, naive):
-    have, near = parts(tensor), {"rtol": 1e-4, "atol": 1e-4}
-    assert have.keys() == naive.parts.keys()
-    for at, values in have.items():
-        np.testing.assert_allclose(values, naive.parts[at], **near, err_msg=f"at {at}")
 
 
 def place(mesh, kind, seed):
@@ -74,7 +68,7 @@ def test_random_programs(shape, starts, steps, submesh):
             if made is not None:
                 pool.append(made)
         for tensor, naive in pool:
-            compare(tensor, naive)
+            same(tensor, naive, 1e-4)
     finally:
         system.close()
 
@@ -123,33 +117,3 @@ def apply(mesh, step, a, b, dim, axis):
         ends = ttnn.MeshCoordinate(sender), ttnn.MeshCoordinate(receiver)
         return ttnn.point_to_point(t, *ends), n.send(tuple(sender), tuple(receiver))
     return None
-
-
-@many(40)
-@given(
-    st.sampled_from(MESHES),
-    st.sampled_from(KINDS),
-    st.lists(st.sampled_from(["relu", "scalar", "transpose", "sum"]), min_size=1, max_size=5),
-)
-def test_a_trace_replays_on_new_inputs(shape, kind, steps):
-    mesh = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
-    try:
-        tensor, naive = place(mesh, kind, 1)
-        again, expected = place(mesh, kind, 2)
-        host = ttnn.from_device(again)
-        trace = ttnn.begin_trace_capture(mesh)
-        result = tensor
-        for step in steps:
-            result, naive = apply(mesh, step, (result, naive), (result, naive), 0, 0)
-        ttnn.end_trace_capture(mesh, trace)
-        compare(result, naive)
-        ttnn.copy_host_to_device_tensor(host, tensor)
-        compare(result, naive)
-        ttnn.execute_trace(mesh, trace)
-        for step in steps:
-            _, expected = apply(mesh, step, (again, expected), (again, expected), 0, 0)
-            again, _ = apply(mesh, step, (again, expected), (again, expected), 0, 0)
-        compare(result, expected)
-        ttnn.release_trace(mesh, trace)
-    finally:
-        mesh.close()

@@ -196,7 +196,8 @@ def test_a_second_call_reads_the_cache(tmp_path, monkeypatch, wide, parts, dtype
     else:
         mapper = ttnn.ShardTensor2dMesh(wide, mesh_shape=(2, 4), dims=dims)
     how = {"dtype": dtype, "memory_config": ttnn.L1_MEMORY_CONFIG}
-    wanted = cached(wide, tmp_path, values, mapper, **how, preprocess=lambda x: 2 * x)
+    with ttnn.distribute(ttnn.ShardTensorToMesh(wide, 1)):  # `mapper` counts, not this one
+        wanted = cached(wide, tmp_path, values, mapper, **how, preprocess=lambda x: 2 * x)
     placed = {"layout": ttnn.TILE_LAYOUT, "device": wide, "mesh_mapper": mapper}
     direct = ttnn.from_torch(2 * values, **placed, **how)
     (path,) = tmp_path.iterdir()

@@ -58,6 +58,7 @@ def test_masks_and_skipped_users(box, cut, parts):
                 np.testing.assert_allclose(new[0, user], wanted[:, 0], rtol=1e-4, atol=1e-5)
     skipped = parts(decode(query, key, value, cur_pos=[-1, 3]))
     assert not any(x[0, 0].any() for x in skipped) and all(x[0, 1].any() for x in skipped)
+    assert not any(x.any() for x in parts(decode(query, key, value, cur_pos=[-1, -1])))
     shared = decode(query, key, value, cur_pos=[3, 3])
     one = [ttnn.slice(each, (0,) * 4, (1, 1, 32, 32)) for each in (key, value)]
     first = decode(query, *one, cur_pos=[3, 3], share_cache=True)

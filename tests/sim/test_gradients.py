@@ -56,6 +56,7 @@ def test_as_torch_has_them(mesh, put, check, torch, name, dtype):
         ("abs", 0.0, 0.0), ("relu6", 0.0, 0.0), ("relu6", 6.0, 0.0), ("floor", 2.0, 0.0),
         ("frac", 1.0, 1.0), ("square", 0.0, 0.0), ("log", 0.0, np.inf), ("sign", 0.0, 0.0),
         ("hardshrink", 0.5, 0.0), ("hardsigmoid", 3.0, 0.0), ("max", 2.0, 0.5), ("round", 0.5, 0.0),
+        ("log", 2.0**-40, 2.0**40), ("sqrt", 2.0**-40, 2.0**19), ("reciprocal", 2.0**-30, -(2.0**60)),
         ("add", 2.0**60, 1.0), ("mul", 2.0**60, 2.0**60), ("mul", 2.0**-60, 2.0**-60),
     ],
 )  # fmt: skip

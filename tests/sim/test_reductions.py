@@ -169,3 +169,5 @@ def test_scatter_add_and_gather_equal_a_loop(box, cut, check):
             return np.take_along_axis(values, index, dim)
 
         check(ttnn.gather(x, dim, index), taken, x, index)
+        with pytest.raises(TTKitError, match="is out of bounds"):
+            ttnn.gather(x, dim, ttnn.sub(index, 64))

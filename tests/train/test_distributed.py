@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from formulas import cross_entropy
 from formulas import gradients as gradients_of
+from naive import Naive
 from train.runs import Form, opened, parts
 
 import ttkit
@@ -53,74 +54,59 @@ def random(shape, *inner, seed=0):
     return np.random.default_rng(seed).standard_normal((*shape, *inner)).astype(np.float32)
 
 
-# The definitions, over [rows, columns, ...] arrays: `n` devices in line along mesh axis `axis`,
-# tensor dimension `dim`.
+def same(naive, dim, axis):
+    return naive
 
 
-def summed(x, axis):
-    return np.broadcast_to(x.sum(axis, keepdims=True), x.shape)
+def summed(naive, dim, axis):
+    return naive.all_reduce(axis)
 
 
-def joined(x, axis, dim=3):
-    whole = np.concatenate(np.split(x, x.shape[axis], axis), 2 + dim)
-    return np.repeat(whole, x.shape[axis], axis)
-
-
-def sliced(x, axis, dim=3):
-    pieces = np.split(x, x.shape[axis], 2 + dim)
-    return np.concatenate([np.take(piece, [i], axis) for i, piece in enumerate(pieces)], axis)
-
-
-def sliced_sum(x, axis, dim=3):
-    return sliced(summed(x, axis), axis, dim)
-
-
-def same(x, axis):
-    return x
-
-
-def of_rows(function):
-    return lambda x, axis: function(x, axis, 2)
-
-
-# name: (ours(tensor, axis), forward, backward) on [1, 1, 12, 24] arrays, which every mesh axis
-# divides
+# name: (ours(tensor, dim, axis), forward, backward)
 COPIES = GradOutputType.REPLICATED
 PAIRS = {
-    "all_reduce": (lambda t, a: all_reduce(t, cluster_axis=a), summed, summed),
-    "all_reduce of own parts": (lambda t, a: all_reduce(t, True, a), summed, same),
-    "broadcast": (broadcast, same, summed),
-    "scatter": (lambda t, a: scatter(t, 3, a), sliced, joined),
-    "reduce_scatter": (lambda t, a: reduce_scatter(t, 3, a), sliced_sum, joined),
-    "all_gather": (lambda t, a: all_gather(t, 3, a), joined, sliced_sum),
-    "all_gather for copies": (lambda t, a: all_gather(t, 3, a, COPIES), joined, sliced),
-    "scatter of rows": (lambda t, a: scatter(t, 2, a), of_rows(sliced), of_rows(joined)),
-    "all_gather of rows": (lambda t, a: all_gather(t, 2, a), of_rows(joined), of_rows(sliced_sum)),
+    "all_reduce": (lambda t, d, a: all_reduce(t, cluster_axis=a), summed, summed),
+    "all_reduce of own parts": (lambda t, d, a: all_reduce(t, True, a), summed, same),
+    "broadcast": (lambda t, d, a: broadcast(t, a), same, summed),
+    "scatter": (scatter, Naive.partition, Naive.all_gather),
+    "reduce_scatter": (reduce_scatter, Naive.reduce_scatter, Naive.all_gather),
+    "all_gather": (all_gather, Naive.all_gather, Naive.reduce_scatter),
+    "all_gather for copies": (
+        lambda t, d, a: all_gather(t, d, a, COPIES),
+        Naive.all_gather,
+        Naive.partition,
+    ),
 }
+EVERYWHERE = [*AXES, ((2, 3), ALL_DEVICES)]
+EVERY_PAIR = [(name, 3, *where) for name in PAIRS for where in EVERYWHERE]
+EVERY_PAIR += [(name, 2, *where) for name in ("scatter", "all_gather") for where in EVERYWHERE]
 
 
-EVERY_PAIR = [(name, *where) for name in PAIRS for where in [*AXES, ((2, 3), ALL_DEVICES)]]
+def naive(values):
+    """The same on the naive simulator: values[r, c] at (r, c)."""
+    shape = values.shape[:2]
+    return Naive(shape, {at: values[at] for at in np.ndindex(*shape)})
 
 
-@pytest.mark.parametrize("name, shape, axis", EVERY_PAIR)
-def test_forward_and_back(name, shape, axis):
-    """Every axis is as one line of all devices."""
+@pytest.mark.parametrize("name, dim, shape, axis", EVERY_PAIR)
+def test_forward_and_back(name, dim, shape, axis):
+    """On [1, 1, 12, 24] arrays, which every mesh axis divides."""
     ours, forward, back = PAIRS[name]
-    line, along = ((1, 6), 1) if axis is ALL_DEVICES else (shape, axis)
-    x = random(line, 1, 1, 12, 24)
+    along = None if axis is ALL_DEVICES else axis
+    x = random(shape, 1, 1, 12, 24)
     with opened(Form(shape)) as mesh:
-        tensor = Tensor(spread(mesh, x.reshape(*shape, *x.shape[2:])))
-        out = ours(tensor, axis)
-        want = forward(x, along)
-        np.testing.assert_allclose(collected(out.get_value(), line), want, atol=1e-5)
-        if out is tensor:  # alone along this axis: nothing to do, nothing to record
-            assert line[along] == 1
-            return
-        assert line[along] > 1
-        g = random(line, *want.shape[2:], seed=1)
-        out.set_grad(spread(mesh, g.reshape(*shape, *g.shape[2:])))
-        out.backward()
-        np.testing.assert_allclose(collected(tensor.get_grad(), line), back(g, along), atol=1e-5)
+        tensor = Tensor(spread(mesh, x))
+        out = ours(tensor, dim, axis)
+        want = list(forward(naive(x), dim, along).parts.values())
+        np.testing.assert_allclose(parts(out.get_value()), want, atol=1e-5)
+        alone = along is not None and shape[along] == 1
+        assert (out is tensor) == alone  # nothing to do, nothing to record
+        if not alone:
+            g = random(shape, *want[0].shape, seed=1)
+            out.set_grad(spread(mesh, g))
+            out.backward()
+            want = list(back(naive(g), dim, along).parts.values())
+            np.testing.assert_allclose(parts(tensor.get_grad()), want, atol=1e-5)
 
 
 def test_a_mesh_keeps_its_sockets_and_no_socket_keeps_a_mesh(monkeypatch):
@@ -237,4 +223,4 @@ def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
 def test_no_axis_changes_nothing(mesh):
     t = Tensor(spread(mesh, random((2, 4), 1, 1, 4, 4)))
     for name, (call, _, _) in PAIRS.items():
-        assert call(t, None) is t, name
+        assert call(t, 3, None) is t, name

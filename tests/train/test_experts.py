@@ -135,6 +135,12 @@ CASES += [case("llama", form, experts_per_token=2) for form in EP + OTHERS]
 CASES += [replace(case("llama", form, **AGAIN), micro_batches=2) for form in (EP[1], EP[3])]
 SHARED = Form((2, 2), 0, 1, ep=True, sequence_parallel=True)
 CASES += [case("llama", SHARED, length=64, max_sequence_length=64)]
+ODD = {"num_heads": 12, "num_groups": 12, "embedding_dim": 48, "intermediate_dim": 36}
+ODD |= {"num_blocks": 1, "num_experts": 6, "max_sequence_length": 33}
+CASES += [
+    case("gpt2", Form((2, 3), 0, 1, ep=True), 33, experts_per_token=5, capacity_factor=0.3, **ODD),
+    case("llama", Form((3, 2), 0, 1, ep=True), 1, experts_per_token=6, **ODD, **AGAIN),
+]
 
 
 @pytest.mark.parametrize("given", CASES, ids=range(len(CASES)))
@@ -152,31 +158,6 @@ def test_bfloat16_loosely():
     with opened(narrow.form) as mesh:
         losses = backward(narrow, filled(narrow, mesh))
     assert not different(losses.mean(), loss, rtol=0.02)
-
-
-@settings(max_examples=2, deadline=None)
-@given(st.data())
-def test_every_gradient_of_random_mixtures(data):
-    tp, groups = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
-    form = Form((groups, tp), 0, 1, ep=data.draw(st.booleans()))
-    count = groups * data.draw(st.integers(1, 3))
-    given = case(
-        data.draw(st.sampled_from(["gpt2", "llama"])),
-        form,
-        length=data.draw(st.sampled_from([1, 5, 33])),
-        num_experts=count,
-        experts_per_token=data.draw(st.integers(1, count)),
-        capacity_factor=data.draw(st.sampled_from([0.3, 1.0, 1.5])),
-        runner_type=data.draw(st.sampled_from(["default", "memory_efficient"])),
-        max_sequence_length=33,
-        num_heads=12,
-        num_groups=12,
-        embedding_dim=48,
-        intermediate_dim=12 * data.draw(st.integers(1, 3)),
-        num_blocks=1,
-    )
-    given = replace(given, batch=data.draw(st.integers(1, 2)), seed=data.draw(st.integers(0, 99)))
-    assert wrong(given) == []
 
 
 # ---------------------------------------------------------------- whole runs

@@ -14,7 +14,8 @@ from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import LayoutConfig, MultihostConfig
-from ttkit.train.run.hierarchy import announce_role, role_name
+from ttkit.train.model.modules import Parameter, constant
+from ttkit.train.run.hierarchy import Exchange, announce_role, role_name
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
@@ -121,6 +122,13 @@ def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
 def test_ranks_that_are_no_tiers_are_refused(world, workers):
     with pytest.raises(TTKitError, match="2-tier"):
         announce_role(0, world, workers)
+
+
+@pytest.mark.parametrize("layout", [Layout(dp=2, zero=2), Layout(dp=2, ep=2)])
+def test_shards_of_gradients_are_refused(layout):
+    parameter = Parameter((1, 2, 64, 32), constant(1.0), layout)
+    with pytest.raises(TTKitError, match="a worker sends a replica's gradient; with DP2"):
+        Exchange({"w": parameter}, 1, "mpi")
 
 
 def test_roles_by_rank(capsys):

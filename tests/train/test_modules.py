@@ -89,6 +89,7 @@ def test_first_weights_do_not_depend_on_the_layout(kind):
 def test_a_model_has_no_values_before_it_gets_them():
     parameters = create_model(small("llama"), Layout(tp=4)).parameters()
     refused(parameters["blocks.1.down.weight"].get_value, "blocks.1.down.weight", "no values yet")
+    assert not parameters["blocks.1.down.weight"].gather_grad().any()
 
 
 def x_and_gradients(layer, form, x, cut=None, out_cut=None):

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from train.runs import Case, Form, filled, opened, quiet, small, wrong
+import pytest
+from train.runs import Case, Form, filled, opened, small, wrong
 
 import ttkit
 from ttkit.sim.tensor.tensor import bytes_in_use
@@ -18,31 +17,21 @@ def model(kind="gpt2", **changes):
     return small(kind, **(sizes | changes))
 
 
-# Shapes with their axes of tensor and data parallelism.
-SHARING = [((1, 2), 1, None), ((4, 2), 1, 0), ((2, 4), 1, 0), ((4, 2), 0, 1)]
-SHARING += [((4, 1), None, 0), ((1, 2), None, 1)]
+SP, AGAIN = {"sequence_parallel": True}, {"runner_type": "memory_efficient"}
+TIED, PLAIN = {"weight_tying": "enabled"}, {"bias": False}
+CASES = [
+    Case(model("llama"), Form((1, 2), None, 1, **SP), 2, 64, 2),
+    Case(model("gpt2", **TIED, **AGAIN), Form((4, 2), 0, 1, zero=3, **SP), 1, 10),
+    Case(model("llama", embedding_dim=96), Form((2, 4), 0, 1, zero=2, **SP), 1, 64, 2),
+    Case(model("gpt2", embedding_dim=128, **PLAIN), Form((4, 2), 1, 0, zero=1, **SP), 2, 20, 2),
+    Case(model("llama", **TIED, **AGAIN), Form((4, 2), 1, 0, **SP), 1, 128),
+    Case(model("gpt2", embedding_dim=128, **AGAIN), Form((2, 4), 0, 1, zero=3), 1, 32, 2),
+    Case(model("llama", embedding_dim=128, **TIED), Form((4, 1), 0, zero=3), 2, 5, 2),
+    Case(model("gpt2", embedding_dim=128), Form((1, 2), 1, zero=2), 1, 32),
+]
 
 
-@st.composite
-def cases(draw):
-    shape, tp, ddp = draw(st.sampled_from(SHARING))
-    zero = draw(st.integers(0, 3)) if ddp is not None else 0
-    sequence_parallel = tp is not None and draw(st.sampled_from([True, True, False]))
-    form = Form(shape, ddp, tp, zero=zero, sequence_parallel=sequence_parallel)
-    config = model(
-        draw(st.sampled_from(["gpt2", "llama"])),
-        embedding_dim=draw(st.sampled_from([64, 96, 128])),
-        weight_tying=draw(st.sampled_from(["enabled", "disabled"])),
-        bias=draw(st.booleans()),
-        runner_type=draw(st.sampled_from(["default", "memory_efficient"])),
-    )
-    small = st.integers(1, 2)
-    length = form.size(tp) * draw(st.sampled_from([5, 16, 32]))
-    return Case(config, form, draw(small), length, draw(small))
-
-
-@settings(max_examples=8, **quiet)
-@given(cases())
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_every_gradient_is_that_of_one_device(case):
     assert wrong(case) == []
 

@@ -12,16 +12,7 @@ from motion import parts
 
 import ttkit
 import ttkit.visualize
-from ttkit.plans import (
-    Action,
-    Schedule,
-    Timetable,
-    gpipe,
-    interleaved,
-    one_at_a_time,
-    one_f_one_b,
-    zb_h1,
-)
+from ttkit.plans import Schedule, Timetable, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Slot
 from ttkit.visualize import on_one_axis
@@ -69,13 +60,13 @@ def beside(picture):
 def test_every_bar_is_an_action_and_none_hides_another(name, p, m):
     schedule = BUILDERS[name](p, m)
     picture = schedule_picture(schedule)
-    for stage, row in enumerate(picture.modelled.slots):
+    for stage, row in enumerate(picture.table.slots):
         assert tuple(slot.action for slot in row) == schedule.actions[stage]
         assert all(slot.start_s < slot.end_s for slot in row)
         assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(row))
     wanted = [
         (stage, str(action), pytest.approx(start, abs=0.01), pytest.approx(end, abs=0.01))
-        for stage, row in enumerate(picture.modelled.slots)
+        for stage, row in enumerate(picture.table.slots)
         for action, start, end in row
     ]
     if len(wanted) <= 600:
@@ -95,36 +86,24 @@ def test_figures_beside_the_lanes():
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_a_measured_run_is_on_the_same_axis(name):
+def test_a_measured_run_is_on_the_axis_of_its_model(name):
     schedule = BUILDERS[name](4, 2 if name == "chunks" else 4)
-    modelled = schedule.timeline(0.01, 0.02)
-    for what in (schedule, modelled):
-        picture = schedule_picture(what, run_of(schedule))
-        assert picture.measured.slots[0][0].start_s < 1e-3 and picture.unit == "s"
-        ran = tuple(tuple(slot.action for slot in row) for row in picture.measured.slots)
-        assert ran == schedule.actions
-        assert picture.end_s == max(picture.modelled.time_s, picture.measured.time_s)
-        assert picture.modelled.time_s == pytest.approx(modelled.time_s, rel=0.5)
-        assert [name for name, _, _ in picture.rows][1::2] == ["measured"] * 4
-        assert repr(picture).count("measured |") == 4
-        bars = drawn(picture)
-        assert len(bars) == 2 * sum(map(len, schedule.actions))
-        ran = sorted(
-            (2 * stage + 1, start)
-            for stage, row in enumerate(picture.measured.slots)
-            for _, start, _ in row
-        )
-        near = picture.end_s / WIDTH
-        assert sorted((lane, start) for lane, _, start, _ in bars if lane % 2) == [
-            (lane, pytest.approx(start, abs=near)) for lane, start in ran
-        ]
+    table = run_of(schedule)
+    picture, modelled = on_one_axis(map(schedule_picture, (table, schedule.timeline(0.01, 0.02))))
+    assert picture.unit == "s" and picture.until == modelled.until >= picture.end_s
+    bars, near = drawn(replace(picture, until=0)), picture.end_s / WIDTH
+    assert sorted(bars) == sorted(
+        (stage, str(action), pytest.approx(start, abs=near), pytest.approx(end, abs=near))
+        for stage, row in enumerate(table.slots)
+        for action, start, end in row
+    )
 
 
 def test_a_run_of_which_a_part_is_missing():
     empty = Timetable(one_f_one_b(2, 1), ((), ()))
-    assert "measured" in schedule_picture(empty.schedule, empty)._repr_html_()
+    assert "waits at F0" in schedule_picture(empty)._repr_html_()
     part = replace(empty, slots=(run_of(empty.schedule).slots[0], ()))
-    assert len(drawn(schedule_picture(part.schedule, part))) == 4 + 2
+    assert len(drawn(schedule_picture(part))) == 2
 
 
 def test_what_does_not_work_is_drawn_as_far_as_it_comes():
@@ -137,10 +116,6 @@ def test_what_does_not_work_is_drawn_as_far_as_it_comes():
     assert "waits at B0" in repr(picture) and "stage 0: a deadlock" in repr(picture)
     missing = schedule_picture(Schedule("mine", 2, 2, ["F0 B0 F1", "F0 B0 F1 B1"]))
     assert "micro-batch 1 has F1; a stage does F1 and B1" in missing._repr_html_()
-    first = Action.read("F0")
-    rows = [(Slot(first, stage * 0.01, stage * 0.01 + 0.01),) for stage in range(4)]
-    hung = schedule_picture(DEADLOCK, Timetable(DEADLOCK, tuple(rows)))
-    assert hung.unit == "s" and hung.measured.time_s == pytest.approx(0.04) and len(hung.rows) == 8
     nothing = schedule_picture(Schedule("mine", 2, 2, ["", ""]))
     words = "micro-batch 0 has no action"
     assert words in nothing._repr_html_() and words in repr(nothing)
@@ -164,10 +139,10 @@ def test_the_text_says_what_each_stage_does():
 
 def test_on_a_terminal_there_are_words(capsys):
     ttkit.visualize_schedule(gpipe(2, 2))
-    ttkit.visualize_schedule(gpipe(2, 2).timeline(0.1, 0.2), measured=run_of(gpipe(2, 2)))
+    ttkit.visualize_schedule(run_of(one_f_one_b(2, 2)))
     ttkit.visualize_schedule(DEADLOCK)
     out = capsys.readouterr().out
-    assert "bubble 33.3% of the time" in out and "measured" in out and "does not work" in out
+    assert "bubble 33.3% of the time" in out and "1F1B" in out and "does not work" in out
 
 
 def test_in_a_notebook_there_is_a_figure(shown):
@@ -221,7 +196,7 @@ def test_time_runs_along_the_axis_and_a_dot_follows_the_first_micro_batch(build)
     ghosts = [part for part in found if part.ghost]
     line, *dots = [part for part in found if not part.ghost]
     second = SECONDS / picture.end_s  # of a unit of time
-    slots = [(stage, *slot) for stage, row in enumerate(picture.modelled.slots) for slot in row]
+    slots = [(stage, *slot) for stage, row in enumerate(picture.table.slots) for slot in row]
     # a bar and the text in it
     assert sorted({round(ghost.at / second, 3) for ghost in ghosts}) == sorted(
         {start for _, _, start, _ in slots}

@@ -70,13 +70,13 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     name, as_json, folder = (asked.pop(key) for key in ("explain", "json", "write"))
     asked["network_gb_per_s"] = asked.pop("network")
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
-    found = plan_layouts(**asked)
     if (name or folder) and asked["mode"] == "inference":
         fail(
             f"ttkit plan {'--explain' if name else '--write'}",
             "this option is for training; --json has the parts of a decode step",
             "--mode training, or --json",
         )
+    found = plan_layouts(**asked)
     chosen = found.find(name) if name else None
     if as_json:
         print(json.dumps(found.figures(), indent=1))

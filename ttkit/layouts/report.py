@@ -19,8 +19,8 @@ from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
 ROWS = 12  # A table shows at most this many layouts.
-# Each modelled speed of training differs from the published one by at most this fraction
-# (docs/published.md).
+# Two layouts whose speeds differ by at most this fraction tie. It is somewhat more than the largest
+# error of a published ratio of two layouts (docs/published.md, "One layout beside another").
 ERROR = 0.12
 
 
@@ -146,7 +146,7 @@ class Layouts(Choices):
         """Yield the notes of `Choices`, then how many layouts tie with the fastest."""
         yield from super().notes()
         if (tied := sum(map(self.ties, self.fitting))) > 1:
-            fast = f"modelled speeds are within {ERROR:.0%} of published ones, so the first {tied}"
+            fast = f"the model compares two layouts within {ERROR:.0%}, so the first {tied}"
             yield f"{fast} tie (~); the one with the least memory leaves the most room"
 
     def cure(self, least: Candidate) -> str:

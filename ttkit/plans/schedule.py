@@ -314,21 +314,14 @@ class Timetable:
         return f"Timetable({self.schedule.name}: {time}, {bubble})"
 
 
-def timetable(
-    schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None
-) -> Timetable:
+def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2) -> Timetable:
     """Return the same as `Schedule.timeline`, without validation: if the schedule
     deadlocks, only the actions that run before the deadlock have slots.
-
-    Args:
-        weight_s: the seconds of a backward that its part W takes; by default half of them.
     """
     forward = each(schedule, "forward_s", forward_s)
     backward = each(schedule, "backward_s", backward_s)
-    weight = [time / 2 for time in backward] if weight_s is None else weight_s
-    weight = each(schedule, "weight_s", weight)
-    times = zip(forward, backward, weight)
-    kinds = [{"F": f, "B": b, "I": b - w, "W": w} for f, b, w in times]
+    halves = ((f, b, b / 2) for f, b in zip(forward, backward))
+    kinds = [{"F": f, "B": b, "I": half, "W": half} for f, b, half in halves]
     if schedule.chunks > 1:
         kinds = [{k: time / schedule.chunks for k, time in times.items()} for times in kinds]
     return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))

@@ -255,7 +255,7 @@ class Profile:
 
         All communication is exposed, except the part that `overlapped` hides.
         """
-        return max((total(lane.exposed) for lane in self.timeline(join=True).lanes), default=0.0)
+        return max((total(lane.exposed) for lane in self.timeline().lanes), default=0.0)
 
     def __repr__(self) -> str:
         kinds = Counter(record.kind for record in self.records)
@@ -264,7 +264,7 @@ class Profile:
         return f"Profile({calls}; {short(self.time_s, 's')} modelled{self._model})"
 
     def _repr_html_(self) -> str:
-        return self.timeline(join=True)._repr_html_() + self.summary()._repr_html_()
+        return self.timeline()._repr_html_() + self.summary()._repr_html_()
 
     def summary(self) -> Report:
         """Return the calls grouped by operation, the longest first."""
@@ -290,11 +290,10 @@ class Profile:
         chip = f", {chips[-1]}s" if chips else ""
         return f"{what}: {short(self.time_s, 's')} modelled end to end{self._model}{chip}"
 
-    def timeline(self, *, join: bool = False) -> Timeline:
-        """Return when each chip computes and communicates, in modelled time: a lane for each chip.
+    def timeline(self) -> Timeline:
+        """Return when each chip computes and communicates, in modelled time.
 
-        Args:
-            join: whether chips that do the same at the same time share a lane.
+        Chips that do the same at the same time share a lane.
         """
         chips = {chip for record in self.records for chip in record.mesh.get_device_ids()}
         bars: dict[int, list[Bar]] = {chip: [] for chip in sorted(chips)}
@@ -302,7 +301,7 @@ class Profile:
             for chip, begin in start.items():
                 name = last_name(record.name)
                 bars[chip].append(Bar(begin, begin + record.time_s, record.kind, name))
-        alike = grouped(bars, lambda chip: tuple(bars[chip]) if join else chip)
+        alike = grouped(bars, lambda chip: tuple(bars[chip]))
         lanes = (ChipLane(tuple(same), tuple(bars[same[0]])) for same in alike.values())
         return Timeline(self._title("timeline"), tuple(lanes), bool(self._model))
 

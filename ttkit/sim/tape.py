@@ -265,11 +265,11 @@ class TapeWithoutValues(Tape):
         """Make a call, or repeat a known one without computing; record it; return its result."""
         given = [*args, *kwargs.values()]
         try:
-            key = (name, *kwargs, *map(_key, given))
+            key = name, *kwargs, *map(_key, given)
         except NotPlain:
             key = None
         known = _known.get(key)
-        if known is not None:
+        if known:
             return self._repeat(known, given)
         blocks.idle[0] = True
         try:
@@ -298,8 +298,8 @@ class TapeWithoutValues(Tape):
             made.append(tensor)
         held = [*self.mesh.used.values()]  # These bytes include the results.
         self.held.append(held)
-        again = (event.name, event.args, event.kwargs, self.part, event.result, True)
-        self.events.append(Event(*again, event.sent, sum(held)))
+        again = event.name, event.args, event.kwargs, self.part, event.result, True, event.sent
+        self.events.append(Event(*again, sum(held)))
         result_type = type(event.result)
         return result_type(made) if result_type in (list, tuple) else made[0]
 
@@ -314,8 +314,7 @@ def _key(value):
         array = value._array
         if array is None or value.plain_memory_config is not DRAM_MEMORY_CONFIG:
             raise NotPlain
-        kind = value.shard_shape, value.dtype, value.layout
-        return kind + (value.grid, value.topology, array.shape)
+        return value.shard_shape, value.dtype, value.layout, value.grid, value.topology, array.shape
     if type(value) is float:  # No shape depends on the value of a float.
         return float
     if isinstance(value, KEYABLE):

@@ -243,17 +243,15 @@ def on_one_axis(pictures: Iterable) -> list:
     return [replace(picture, until=end) for picture in given]
 
 
-def visualize_schedule(schedule, measured=None, moving: bool = False) -> None:
+def visualize_schedule(schedule, moving: bool = False) -> None:
     """Show the actions of each stage of a pipeline over time, its bubble and its memory.
 
     On a terminal the schedule is printed as text. If a schedule does not work, its picture shows
     where the stages stop.
 
     Args:
-        schedule: a schedule of `ttkit.plans`, or to give times of your own, the result of its
-            `timeline(...)`.
-        measured: a run to show on the same axis, which the `timetable()` of a trainer returns. A
-            schedule without times of its own then takes the median times of this run.
+        schedule: a schedule of `ttkit.plans`, or a timetable: to give times of your own, the result
+            of its `timeline(...)`, or to show a run, the `timetable()` of a pipeline's trainer.
         moving: whether time runs along the axis, while a dot follows the first micro-batch.
 
     Example:
@@ -265,4 +263,4 @@ def visualize_schedule(schedule, measured=None, moving: bool = False) -> None:
     """
     from ttkit.visualize.lanes.schedule import schedule_picture
 
-    _show(replace(schedule_picture(schedule, measured), moving=moving))
+    _show(replace(schedule_picture(schedule), moving=moving))

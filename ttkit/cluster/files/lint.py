@@ -123,10 +123,12 @@ def _unknown_keys(launch: _Launch) -> Iterator[Fault]:
     places: list[tuple[KeyPath, Bindings | RankBinding]] = [((), launch.bindings)]
     places += [(launch.at[binding.rank], binding) for binding in launch.bindings.rank_bindings]
     for where, part in places:
-        known = type(part).model_fields
         for key in part.model_extra or ():
-            cure = did_you_mean(key, known) or f"delete it, or use one of {', '.join(known)}"
-            yield (*where, key), f"unknown key {key!r}: tt-run ignores it", cure
+            yield (
+                (*where, key),
+                f"unknown key {key!r}: tt-run ignores it",
+                did_you_mean(key, type(part).model_fields),
+            )
 
 
 def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:

@@ -87,7 +87,9 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
         if name:
             words = remote.command(name, ["sh", "-c", EITHER, *words])
         done = remote.call(words, ANSWER_S, source)
-        return Examined(not name, json.loads(done.stdout) if done.stdout else {}, done.stderr)
+        # The shell of a host may print lines of its own before the answer.
+        found = done.stdout.endswith("}\n") and json.loads(done.stdout.splitlines()[-1])
+        return Examined(not name, found or {}, done.stderr)
 
     # This host, "", is the reference, so the probe runs here even if `names` has other hosts only.
     asked = ["", *(name for name in names if not here[name])]

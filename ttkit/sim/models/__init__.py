@@ -264,7 +264,7 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
         at: the positions of the queries, [*chips, users or 1, s].
     """
     query, key, value = on.arrays[:3]
-    last, keys = int(at.max()) + 1, key.shape[-2]
+    last, keys = int(at.max(initial=0)) + 1, key.shape[-2]
     if last > keys:
         refuse(f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
     behind = at[..., None, :, None] - np.arange(last)

@@ -73,6 +73,8 @@ def get_golden_function(operation: Any) -> Any:
 def get_golden_function_for_activation(activation: Any) -> Any:
     """Return a function of torch tensors for a fused activation; None for None.
 
+    Upstream's tests import it from `ttnn.operations.activations`, which is this module.
+
     Args:
         activation: a name, a `UnaryOpType`, or a `UnaryWithParam`.
     """

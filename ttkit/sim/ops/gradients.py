@@ -46,6 +46,9 @@ FORWARD["where"] = lambda condition, yes, no: np.where(condition != 0, yes, no)
 QUADRATIC = {
     *"add addalpha addcmul assign lerp mul rsub squared_difference sub subalpha where".split()
 }
+# Near 0 these, except pow by its exponent, have a power or a logarithm of the operand, so the
+# distance must become as small as the operand.
+SCALED = {*"div log log10 log2 pow rdiv reciprocal rpow rsqrt sqrt xlogy".split()}
 # These take the mean of the slopes on both sides. This matters for abs at 0, for max and min where
 # the operands are equal, and for the quadratic ones everywhere: over so large a distance their two
 # slopes differ.
@@ -96,8 +99,8 @@ def slope(name: str, operands: list, which: int, **how):
     Where `EXACT` has no derivative, the result is a central difference in float64, whose error is
     hardly visible in float32. At an edge or a jump, for example of relu6 or floor, the slope of the
     flatter side is the result, as in torch. Where the slope is infinite, for example that of sqrt
-    at 0, the result is a large number or NaN. Closer to such a place than about 1e-6, the result is
-    the slope of the flatter side and too small: that of log at 1e-8 is 7.5e7, not 1e8.
+    at 0, the result is a large number or NaN. Closer than about 1e-6 to such a place that is not 0,
+    for example to 1 for acosh, the result is the slope of the flatter side and too small.
     """
     if blocks.idle[0]:
         return operands[which]
@@ -105,7 +108,8 @@ def slope(name: str, operands: list, which: int, **how):
         return EXACT[name](*operands, **how)
     given = [np.asarray(each, float) for each in operands]
     x, found = given[which], []
-    size = np.clip(np.abs(x), 2.0**-4, 2.0**99)
+    least = 1e-45 if name in SCALED and (name, which) != ("pow", 1) else 2.0**-4
+    size = np.clip(np.abs(x), least, 2.0**99)
     step = np.maximum(size, 1.0) if name in QUADRATIC else STEP * size
     for given[which] in (x - step, x, x + step):
         found.append(FORWARD[name](*given, **how))

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttkit.errors import TTKitError
+from ttkit.errors import TTKitError, fail, warn
 from ttkit.files import (
     AnyPath,
     Document,
@@ -26,7 +26,7 @@ def read_settings(path: AnyPath) -> Settings:
 
     Raises:
         TTKitError: the files have errors; the message lists all, each with file, line and column.
-            An unknown section is only a warning, and is ignored here.
+            An unknown section gives only a warning, because ttml's files have some more.
 
     Example:
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
@@ -37,6 +37,8 @@ def read_settings(path: AnyPath) -> Settings:
     settings = reading.settings()
     if errors := errors_in(reading.findings):
         fail_with(f"read {path}", counted(len(errors), "error"), errors)
+    for finding in reading.findings:
+        warn(str(finding))
     return settings
 
 
@@ -56,12 +58,12 @@ class _Reading:
     def settings(self) -> Settings:
         self.read(self.document)
         settings = Settings(**self.sections)
-        if not self.findings:
+        if not errors_in(self.findings):
             self.check_together(settings)
         return settings
 
-    def note(self, document: Document, where: KeyPath, rule: str, cure: str) -> None:
-        self.findings.append(document.finding(where, rule, cure))
+    def note(self, document: Document, *fault: Any) -> None:
+        self.findings.append(document.finding(*fault))
 
     def read(self, document: Document) -> None:
         """Read the sections of one file."""
@@ -72,12 +74,8 @@ class _Reading:
             )
         for key, value in top.items():
             if key not in SECTIONS:
-                cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
-                self.findings.append(
-                    document.finding(
-                        (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning"
-                    )
-                )
+                rule = f"unknown section {str(key)[:60]!r}"
+                self.note(document, (str(key),), rule, did_you_mean(key, SECTIONS), "warning")
             elif isinstance(value, str):
                 self.follow(document, (key,), value)
             else:
@@ -92,6 +90,8 @@ class _Reading:
         """Read the sections of the file that a value names into this configuration."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
+            if path.samefile(document.path):
+                fail("", "the file names itself", "the file that has this section")
             self.read(read_yaml(path, f"{where[-1]} file"))
         except TTKitError as error:
             self.note(document, where, error.rule, error.cure)

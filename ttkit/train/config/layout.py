@@ -155,8 +155,9 @@ class Layout:
         device, shared = settings.device_config, settings.layout
         multihost, on = settings.multihost_config, enabled_strategies(device)
         axes = parallel_axes(device.mesh_shape, on) if on else ()
-        stages = len(multihost.blocks_per_stage) if device.enable_pp else 0
-        has_replicas = settings.distributed.enabled or 0 < stages < multihost.num_workers
+        blocks, workers = tuple(multihost.blocks_per_stage), multihost.num_workers
+        stages = len(blocks) if device.enable_pp else 0
+        has_replicas = settings.distributed.enabled or 0 < stages < workers
         for key, strategies in SHARED_ALONG.items():
             asked = getattr(shared, key)
             alone = not any(getattr(device, strategy) for strategy in strategies)
@@ -182,13 +183,14 @@ class Layout:
                     "Multihost is not enabled, but each stage of a pipeline needs a rank",
                     "multihost_config: with enabled: true",
                 )
-            pp = stages or multihost.num_workers
-            dp, plan = found.dp * (multihost.num_workers // pp), multihost.pipeline
+            pp = stages or workers
+            check_divisible("num_workers", workers, "the number of stages", pp)
+            dp, plan = found.dp * (workers // pp), multihost.pipeline
             found = replace(
                 found, dp=dp, pp=pp, schedule=plan.schedule, chunks=plan.chunks_per_rank
             )
-            if tuple(multihost.blocks_per_stage) != found.stages_of(model):
-                found = replace(found, blocks=tuple(multihost.blocks_per_stage))
+            if blocks != found.stages_of(model):
+                found = replace(found, blocks=blocks)
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:
@@ -435,5 +437,6 @@ class Layout:
             ttkit.errors.TTKitError: layout TP4: tp 4 does not divide num_heads 6
               try: ...
         """
+        self.stages_of(model)
         if rule := self.why_not(model, batch, sequence):
             fail(f"layout {self}", rule, "another size: ttkit.plan_layouts lists those that run")

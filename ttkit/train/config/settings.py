@@ -83,9 +83,8 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Key
         key = str(where[-1] if where else "")
         expected = context.get("expected") or context.get("expected_tags")
         if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-            known = _keys(section, where[:-1])
-            cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
-            yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
+            rule = f"unknown key {key[:60]!r}: ttml ignores it"
+            yield where, rule, did_you_mean(key, _keys(section, where[:-1]))
         elif expected:
             yield (
                 where,
@@ -409,7 +408,7 @@ def split_blocks(
     sizes = [total // parts + (i < total % parts) for i in range(parts)]
     if per_stage:
         sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]
-    if sum(sizes) != total or not all(sizes):
+    if sum(sizes) != total or not all(sizes) or len(sizes) != parts:
         fail(
             f"cut {total} blocks into {parts} parts",
             f"{stages} stages of {counted(chunks, 'chunk')} need at least one block in each part; "

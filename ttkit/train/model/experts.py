@@ -37,9 +37,11 @@ def capacity(config: TransformerConfig, length: int) -> int:
     Example:
         >>> capacity(TransformerConfig(num_experts=8), 128)
         40
+        >>> capacity(TransformerConfig(num_experts=8, capacity_factor=1.1), 40)  # 1.1 * 10
+        11
     """
     even = config.experts_per_token * length / config.num_experts
-    return min(length, math.ceil(config.capacity_factor * even))
+    return min(length, math.ceil(round(config.capacity_factor * even, 6)))
 
 
 def choices(probs: Value, k: int, numbers: Value) -> Value:

@@ -202,7 +202,9 @@ class Parameter(Tensor):
         super().add_grad(grad)
 
     def gather_grad(self) -> Array:
-        """Return the global float32 array of the gradient."""
+        """Return the global float32 array of the gradient: zeros if there is none."""
+        if self._grad is None:
+            return np.zeros(self.global_shape, np.float32)
         return self.gather(self._grad, shard=self.has_sharded_grad)
 
     # ------------------------------------------------------------ global arrays

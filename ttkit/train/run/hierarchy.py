@@ -54,7 +54,13 @@ class Exchange:
         from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
-        self.layout, self.num_workers = self.parameters[0].layout, num_workers
+        layout, self.num_workers = self.parameters[0].layout, num_workers
+        if max(layout.zero, layout.ep) > 1:
+            fail(
+                "hierarchical training",
+                f"a worker sends a replica's gradient; with {layout} each chip has a part of it",
+                "zero below 2 and no expert_parallel",
+            )
         comm = MPI.COMM_WORLD.Dup()
         self.rank = comm.rank
 
@@ -70,7 +76,7 @@ class Exchange:
         # The other ranks wait twice as long as the aggregator. So the aggregator's error comes
         # first, and it names the missing rank.
         factor = 1 if self.rank == num_workers else 2
-        self.transport = MPITransport(comm, self.layout, routes, name=name, timeout_factor=factor)
+        self.transport = MPITransport(comm, layout, routes, name=name, timeout_factor=factor)
         # The aggregator's peers are the workers. Each other rank has one peer, the aggregator.
         self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 

@@ -353,11 +353,11 @@ def memory(mesh) -> MemoryReport:
         ...     memory(mesh).used
         {4: 0, 0: 0}
     """
-    ids = mesh.get_device_ids()
-    if not backend.is_simulated():
-        return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
-    from ttkit.sim.tensor.tensor import bytes_in_use
+    total = math.nan
+    used = dict.fromkeys(mesh.get_device_ids(), total)
+    if backend.is_simulated():
+        from ttkit.sim.tensor.tensor import bytes_in_use
 
-    used = bytes_in_use()
-    total = mesh.system.chip.dram_bytes
-    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})
+        total, held = mesh.system.chip.dram_bytes, bytes_in_use()
+        used = {device: held[device] for device in used}
+    return MemoryReport(repr(mesh), total, used)

@@ -1,4 +1,4 @@
-"""Pictures of pipeline schedules: a lane for each stage, modelled and measured on one axis."""
+"""Pictures of pipeline schedules and of their runs: a lane for each stage."""
 
 import itertools
 import math
@@ -26,17 +26,15 @@ class SchedulePicture:
     """A picture of what each stage of a schedule does over time.
 
     Args:
-        modelled: the modelled times of the actions; for a schedule that deadlocks, only of the
-            actions before the deadlock.
-        measured: the measured times of the actions; they begin at 0.
+        table: the times of the actions, modelled or measured; for a schedule that deadlocks, only
+            of the actions before the deadlock.
         unit: the unit of the times: "s", or "" if they are counted in forwards.
         problem: the reason why the schedule does not work, or "".
         until: the time at which the axis ends, if that is later than the last action.
         moving: whether time runs along the axis; a dot then follows the first micro-batch.
     """
 
-    modelled: Timetable
-    measured: Timetable | None = None
+    table: Timetable
     unit: str = "s"
     problem: str = ""
     until: float = 0.0
@@ -45,21 +43,19 @@ class SchedulePicture:
     @property
     def schedule(self) -> Schedule:
         """The schedule that is drawn."""
-        return self.modelled.schedule
+        return self.table.schedule
 
     @property
     def title(self) -> str:
         """The name, the size and the bubble of the schedule."""
         if self.problem:
             return f"{self.schedule.title} · does not work"
-        real = f", measured {self.measured.bubble_fraction:.1%}" if self.measured else ""
-        bubble = self.modelled.bubble_fraction
-        return f"{self.schedule.title} · bubble {bubble:.1%} of the time{real}"
+        return f"{self.schedule.title} · bubble {self.table.bubble_fraction:.1%} of the time"
 
     @property
     def end_s(self) -> float:
-        """The time at which the last action ends, modelled or measured."""
-        return max(self.modelled.time_s, self.measured.time_s if self.measured else 0)
+        """The time at which the last action ends."""
+        return self.table.time_s
 
     @property
     def rows(self) -> list[Row]:
@@ -69,19 +65,16 @@ class SchedulePicture:
         which a deadlock stops the stage.
         """
         found: list[Row] = []
+        bubbles = self.table.bubbles
+        # If it works and all stages wait for the same time, the title has the bubble.
+        in_title = self.problem or np.ptp(bubbles) < 1e-3
         for stage, held in enumerate(self.schedule.peak_activations()):
-            for name, table in ((f"stage {stage}", self.modelled), ("measured", self.measured)):
-                if table is None:
-                    continue
-                slots, actions = table.slots[stage], self.schedule.actions[stage]
-                # If it works and all stages wait for the same time, the title has the bubble.
-                in_title = self.problem or np.ptp(table.bubbles) < 1e-3
-                about = [] if in_title else [f"bubble {table.bubbles[stage]:.1%}"]
-                if table is self.modelled:
-                    about.append(f"holds {held:.4g}")
-                    if len(slots) < len(actions):
-                        about.append(f"waits at {actions[len(slots)]}")
-                found.append((name, slots, ", ".join(about)))
+            slots, actions = self.table.slots[stage], self.schedule.actions[stage]
+            about = [] if in_title else [f"bubble {bubbles[stage]:.1%}"]
+            about.append(f"holds {held:.4g}")
+            if len(slots) < len(actions):
+                about.append(f"waits at {actions[len(slots)]}")
+            found.append((f"stage {stage}", slots, ", ".join(about)))
         return found
 
     def __repr__(self) -> str:
@@ -98,8 +91,8 @@ class SchedulePicture:
         A character shows what the stage does in the middle of that share. If the actions do not fit
         into `COLUMNS` characters, # stands for work.
         """
-        modelled = itertools.chain(*self.modelled.slots)
-        shortest = min((slot.end_s - slot.start_s for slot in modelled), default=0)
+        every = itertools.chain(*self.table.slots)
+        shortest = min((slot.end_s - slot.start_s for slot in every), default=0)
         if not shortest:
             return ""
         axis = max(self.end_s, self.until)
@@ -131,10 +124,8 @@ class SchedulePicture:
             trace = str(action.micro_batch)
             return Bar(start, end, action.kind, str(action), fill, drag, trace)
 
-        for number, (name, slots, about) in enumerate(self.rows):
-            stage = number // 2 if self.measured else number
-            late = () if name == "measured" else self.schedule.actions[stage][len(slots) :]
-            never = [bar(stage, action) for action in late]
+        for stage, (name, slots, about) in enumerate(self.rows):
+            never = [bar(stage, action) for action in self.schedule.actions[stage][len(slots) :]]
             lanes.append(Lane(name, [bar(stage, *slot) for slot in slots], about, never))
         axis = "time" if self.unit else "time, in forwards of one stage"
         axis += "; paler: a later chunk of its stage" if chunks > 1 else ""
@@ -154,16 +145,12 @@ def shade(kind: str, chunk: int, chunks: int) -> str:
     return "#" + "".join(f"{round(part + (255 - part) * light):02x}" for part in parts)
 
 
-def schedule_picture(
-    what: Schedule | Timetable, measured: Timetable | None = None
-) -> SchedulePicture:
-    """Return the picture of a schedule or a timetable, with the times of a measured run if given.
+def schedule_picture(what: Schedule | Timetable) -> SchedulePicture:
+    """Return the picture of a schedule, or of a timetable.
 
     Args:
-        what: a timetable, whose times are seconds; or a schedule. A schedule's actions take the
-            median time of their kind on their stage in the measured run; without one, a forward
-            takes 1 and a backward 2.
-        measured: the times of a run, from `timetable()` of a pipeline's trainer.
+        what: a timetable, modelled or of a run, whose times are seconds; or a schedule, in which a
+            forward takes 1 and a backward 2.
 
     Example:
         >>> from ttkit.plans import one_f_one_b
@@ -173,31 +160,10 @@ def schedule_picture(
           stage 1 |......F0----B0----------............| holds 1
     """
     if isinstance(what, Timetable):
-        return SchedulePicture(what, measured)
+        return SchedulePicture(what)
     problem = ""
     try:
         what.validate()
     except TTKitError as wrong:
         problem = str(wrong).split("\n")[0].replace(f" of {what!r}", "", 1)
-    if measured and measured.time_s:
-        modelled = timetable(what, *_medians(measured))
-        return SchedulePicture(modelled, measured, "s", problem)
-    return SchedulePicture(timetable(what), measured, "", problem)
-
-
-def _medians(ran: Timetable) -> tuple[list[float], list[float], list[float]]:
-    """Return the median times of a run, with one number for each stage in each list.
-
-    The lists are for forwards, whole backwards and weight gradients. A time is for all chunks of a
-    stage together.
-    """
-
-    def of(row: tuple[Slot, ...], kind: str) -> float:
-        times = [slot.end_s - slot.start_s for slot in row if slot.action.kind == kind]
-        return float(np.median(times)) * ran.schedule.chunks if times else 0.0
-
-    forward, backward, input_only, weight = (
-        [of(row, kind) for row in ran.slots] for kind in "FBIW"
-    )
-    whole = [i + w if i else b for b, i, w in zip(backward, input_only, weight)]
-    return forward, whole, weight
+    return SchedulePicture(timetable(what), "", problem)
