@@ -62,7 +62,7 @@ tensor               ROW_MAJOR_LAYOUT ReduceType Shape ShardDistributionStrategy
 tensor               ShardShapeAlignment ShardStrategy StorageType TILE_LAYOUT TILE_SIZE
 tensor               TensorMemoryLayout
 tensor               TensorTopology ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16
-tensor               bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32 uint8
+tensor               bfloat4_b bfloat8_b float32 int32 int8 uint16 uint32 uint8
 tensor.creation      as_tensor dump_tensor load_tensor to_torch
 tensor.distribution  ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor CppTensorToMesh
 tensor.distribution  MeshComposerConfig MeshMapperConfig MeshToTensor ReplicateTensorToMesh
