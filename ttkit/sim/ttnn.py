@@ -215,6 +215,11 @@ def _visualize(*tensors: _Any, **how: _Any) -> None:
 tracer = _Space("tracer.", {"trace": _trace, "visualize": _visualize})
 
 
+def pearson_correlation_coefficient(expected: _Any, actual: _Any) -> float:
+    """Return the correlation of two results, which is `ttkit.pcc`."""
+    return _resolve_name("ttkit:pcc")(expected, actual)
+
+
 def visualize_system_mesh() -> None:
     """Print the machine as a table."""
     _resolve_name("ttkit.visualize.tables:print_table")("system mesh")
