@@ -68,6 +68,9 @@ def test_names_of_a_program(tmp_path):
         from ttnn.model_preprocessing import ParameterDict
         from ttnn.transformer import concatenate_heads
         from ttml.autograd import AutoContext, Tensor
+        import ttnn.database
+        with ttnn.manage_config("report_name", ttnn.Config(ttnn.CONFIG).report_name):
+            ttnn.tracer.disable_tracing()
         print(ttnn is ttkit.ttnn, ttml is ttkit.ttml, ttnn.experimental.dropout is not None)
         print(loss.mse_loss.__name__, ttnn.distributed.ShardTensorToMesh is ShardTensorToMesh)
     """

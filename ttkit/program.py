@@ -62,6 +62,9 @@ def install_as_ttnn() -> None:
             sys.modules[full] = space  # type: ignore[assignment]
     tracy = SimpleNamespace(signpost=lambda header, message=None: None)
     sys.modules.setdefault("tracy", tracy)  # type: ignore[arg-type]
+    # The fixtures of tt-metal's tests/ttnn close the database of its reports; there is none.
+    database = SimpleNamespace(SQLITE_CONNECTION=None)
+    vars(ttnn)["database"] = sys.modules["ttnn.database"] = database  # type: ignore[assignment]
     print(
         f"ttkit: ttnn and ttml are the simulator's, on a {current_system().name}", file=sys.stderr
     )

@@ -42,7 +42,7 @@ def test_what_is_out_of_scope_is_little():
         ("DataType.BFLOAT16", "here"),
         ("MathFidelity.HiFi2", "a hint"),
         ("moreh_adam", "not here"),
-        ("DataType.FP8_E4M3", "here"),
+        ("DataType.FP8_E4M3", "not here"),
         ("generic_op", "out of scope"),
         ("avg_pool2d", "out of scope"),
         ("device.IsProgramRealtimeProfilerActive", "out of scope"),

@@ -10,10 +10,22 @@ from ttkit.errors import TTKitError
 from ttkit.sim.ops.gradients import FORWARD
 
 THREE = "addcdiv addcmul lerp where".split()
-TWO = """add addalpha assign atan2 div hypot ldexp logaddexp logaddexp2 max min mul
+TWO = """add addalpha assign atan2 bias_gelu div fmod hypot ldexp logaddexp logaddexp2 max min mul remainder
 rsub squared_difference sub subalpha xlogy""".split()
 WITH_NUMBER = "addalpha addcdiv addcmul div_no_nan pow rdiv rpow subalpha".split()
-POSITIVE = {"acosh", "log", "log10", "log2", "pow", "rpow", "rsqrt", "sqrt", "xlogy"}
+POSITIVE = {
+    "acosh",
+    "fmod",
+    "remainder",
+    "log",
+    "log10",
+    "log2",
+    "pow",
+    "rpow",
+    "rsqrt",
+    "sqrt",
+    "xlogy",
+}
 
 
 def of_torch(torch, name):
@@ -25,6 +37,7 @@ def of_torch(torch, name):
         "fill": lambda a: a * 0, "fill_zero": lambda a: a * 0, "rpow": torch.pow,
         "squared_difference": lambda a, b: (a - b) ** 2,
         "log_sigmoid": torch.nn.functional.logsigmoid,
+        "bias_gelu": lambda a, b: torch.nn.functional.gelu(a + b),
         "where": lambda c, a, b: torch.where(c != 0, a, b) + 0 * c,
     }  # fmt: skip
     return own.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name)

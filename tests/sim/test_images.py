@@ -35,6 +35,9 @@ def test_masks_and_vectors(wide, torch):
     """The columns are those that ttnn 0.81.1 gives."""
     mask = ttkit.to_numpy(ttnn.create_group_norm_input_mask(320, 16, 2))
     assert mask.shape == (1, 16, 32, 64)
+    np.testing.assert_array_equal(
+        ttkit.to_numpy(ttnn.create_group_norm_input_negative_mask(320, 16, 2)), 1 - mask
+    )
     for group, first in enumerate([0, 20, 8, 28, 16, 4, 24, 12] * 2):
         assert np.flatnonzero(mask[0, group, 7]).tolist() == list(range(first, first + 20))
     pair, mask = ttnn.dram_group_norm_params_from_torch([torch.rand(64)] * 2, 64, 4, wide)

@@ -49,6 +49,16 @@ def test_addmm(wide, put, check, torch, dtype):
     given = put(wide, (6, 7), "S0S1", dtype)
     assert ttnn.addmm(c, a, b, optional_output_tensor=given) is given
     check(given, formula, c, a, b, additions=24, roundings=4)
+    check(ttnn.addmm(a, a, b, beta=0.0), lambda a, b: a @ b, a, b, additions=24, roundings=4)
+    whole = put(wide, (6, 7), "RR", ttnn.uint32, low=1)
+    refused = {
+        "cannot be 0": ((c, a, b), 0),
+        "must have shape": ((a, a, b), 1),
+        "only": ((whole, a, b), 1),
+    }
+    for words, (given, alpha) in refused.items():
+        with pytest.raises(TTKitError, match=words):
+            ttnn.addmm(*given, alpha=alpha)
 
 
 def test_a_fused_activation_as_a_pair(wide, put, check):

@@ -112,6 +112,8 @@ def test_programs_are_counted():
             assert mesh.num_program_cache_entries() == 8
         ttnn.add(x, 2.0), ttnn.add(x, 3.0)
         assert mesh.num_program_cache_entries() == 9
+        ttnn.apply_device_delay(mesh, [[0, 5]])
+        assert mesh.num_program_cache_entries() == 10
         mesh.disable_and_clear_program_cache()
         assert mesh.num_program_cache_entries() == 0
 

@@ -71,6 +71,7 @@ def test_along_one_dimension(place, data):
         best = np.arange(-1, -k - 1, -1) if largest else np.arange(k)
         compare(values, lambda x: np.take(np.sort(x, dim), best, dim), t)
         compare(values, lambda x, i: np.take_along_axis(x, i.astype(int), dim), t, indices)
+        compare(ttnn.sort(t, dim)[0], lambda x: np.sort(x, dim), t)
         if place.dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
             sums = exactly(lambda x: np.cumsum(x, dim))
             compare(ttnn.cumsum(t, dim), sums, t, additions=terms)
@@ -80,6 +81,8 @@ def test_along_one_dimension(place, data):
             running = exactly(lambda x: np.cumprod(x, dim, dtype=x.dtype))
             compare(ttnn.cumprod(t, dim), running, t, additions=terms)
             compare(made, lambda x: x.prod(dim, keepdims=keep), t, additions=terms)
+            made = ttnn.prod(t, output_tensor=ttnn.prod(t, dim, True), dims=[dim])
+            compare(made, lambda x: x.prod(dim, keepdims=True), t, additions=terms)
 
 
 def test_what_a_type_is_changes_what_is_added():

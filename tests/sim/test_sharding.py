@@ -56,6 +56,7 @@ def test_configurations_compare_by_what_they_say():
 def test_a_specification_of_a_tensor_says_where_it_goes(wide):
     L1, cores = ttnn.BufferType.L1, ttnn.CoreRangeSet([ttnn.CoreRange((0, 0), (7, 7))])
     spec = ttnn.TensorSpec((2, 3, 40, 50), ttnn.float32, ttnn.TILE_LAYOUT, buffer_type=L1)
+    assert spec.tile == ttnn.Tile((32, 32))
     even = {"height": [32, 64], "width": [384, 32], "block": [64, 32]}  # as ttnn 0.81.1 cuts it
     made = {name: getattr(spec, f"{name}_sharded")(cores) for name in even}
     for name, one in made.items():

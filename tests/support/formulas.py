@@ -108,7 +108,7 @@ UNARY = {
     "erf": erf, "erfc": erfc, "gelu": gelu, "sigmoid": sigmoid,
     "sigmoid_accurate": sigmoid, "silu": silu, "swish": silu,
     "relu": relu, "relu6": lambda x: np.clip(x, 0, 6),
-    "hardsigmoid": hardsigmoid, "hardswish": lambda x: x * hardsigmoid(x),
+    "i0": np.i0, "hardsigmoid": hardsigmoid, "hardswish": lambda x: x * hardsigmoid(x),
     "log_sigmoid": lambda x: -np.logaddexp(0, -x),
     "mish": lambda x: x * np.tanh(np.logaddexp(0, x)), "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),

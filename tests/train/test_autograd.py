@@ -53,6 +53,8 @@ def test_quotients(leaf):
 def test_whole_numbers_are_subtracted(one):
     a, b = (Tensor.from_numpy(np.full((1, 2), n, np.uint32), device=one) for n in (7, 3))
     assert (a - b).to_numpy().tolist() == [[4, 4]]
+    with pytest.raises(TypeError, match="Unsupported type"):
+        Tensor.from_numpy(np.ones((2, 2)), new_type=ttnn.bfloat8_b, device=one)
 
 
 def test_a_shared_part_passes_its_gradient_on_once(leaf):

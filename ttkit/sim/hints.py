@@ -118,5 +118,9 @@ def _nothing(*args, **kwargs) -> None:
     """Do nothing: every operation has ended when it returns. `ttkit.profile` has the times."""
 
 
-record_event = event_synchronize = wait_for_event = _nothing
-apply_device_delay = ReadDeviceProfiler = _nothing
+record_event = event_synchronize = wait_for_event = ReadDeviceProfiler = _nothing
+
+
+def apply_device_delay(mesh_device: Any, delays: Any, *, subdevice_id: Any = None) -> None:
+    """Count a program, as a card does; nothing waits here."""
+    mesh_device.programs.add("apply_device_delay")

@@ -7,6 +7,8 @@ lists the other names by module.
 from collections.abc import Iterable as _Iterable
 from collections.abc import Iterator as _Iterator
 from contextlib import contextmanager as _contextmanager
+from contextlib import nullcontext as _nullcontext
+from copy import copy as _copy
 from importlib import import_module as _import_module
 from pkgutil import resolve_name as _resolve_name
 from types import SimpleNamespace as _SimpleNamespace
@@ -45,7 +47,7 @@ mesh.opening         get_num_devices get_num_pcie_devices get_pcie_device_ids
 mesh.opening         init_distributed_context open_device open_mesh_device set_fabric_config
 mesh.opening         synchronize_device using_distributed_env
 models.norms         create_group_norm_input_mask create_group_norm_weight_bias_rm
-models.norms         dram_group_norm_params_from_torch
+models.norms         create_group_norm_input_negative_mask dram_group_norm_params_from_torch
 ops.filling          allocate_tensor_on_device
 ops.golden           get_golden_function
 ops.movement         aggregate_tensor combine_device_tensors distribute_tensor from_host_shards
@@ -62,7 +64,7 @@ tensor               ROW_MAJOR_LAYOUT ReduceType Shape ShardDistributionStrategy
 tensor               ShardShapeAlignment ShardStrategy StorageType TILE_LAYOUT TILE_SIZE
 tensor               TensorMemoryLayout
 tensor               TensorTopology ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16
-tensor               bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32 uint8
+tensor               bfloat4_b bfloat8_b float32 int32 int8 uint16 uint32 uint8
 tensor.creation      as_tensor dump_tensor load_tensor to_torch
 tensor.distribution  ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor CppTensorToMesh
 tensor.distribution  MeshComposerConfig MeshMapperConfig MeshToTensor ReplicateTensorToMesh
@@ -212,7 +214,22 @@ def _visualize(*tensors: _Any, **how: _Any) -> None:
     print(_resolve_name("ttkit.profiling:Profile")(_last_trace[0]).summary())
 
 
-tracer = _Space("tracer.", {"trace": _trace, "visualize": _visualize})
+_ended = {"disable_tracing": _last_trace.clear}
+tracer = _Space("tracer.", {"trace": _trace, "visualize": _visualize} | _ended)
+# The fields of a configuration change nothing here.
+CONFIG_PATH = CONFIG_OVERRIDES = None
+Config = _copy
+CONFIG = _SimpleNamespace(enable_fast_runtime_mode=True, enable_logging=False, report_name=None)
+
+
+def manage_config(name: str, value: _Any) -> _Any:
+    """Return the context of a `with` block in which ttnn would have another configuration."""
+    return _nullcontext()
+
+
+def pearson_correlation_coefficient(expected: _Any, actual: _Any) -> float:
+    """Return the correlation of two results, which is `ttkit.pcc`."""
+    return _resolve_name("ttkit:pcc")(expected, actual)
 
 
 def visualize_system_mesh() -> None:

@@ -54,7 +54,7 @@ def gather_each(
     """
     made = []
     for tensor, buffer in zip_longest(input_tensor, persistent_output_buffer or ()):
-        whole = all_gather(tensor, dim, **how)
+        whole = inspect.unwrap(all_gather)(tensor, dim, **how)
         if buffer is not None:
             axis, on, shape = axis_of(tensor, dim), Operands(buffer, whole), whole.shard_shape
             sender = np.arange(shape[axis]) // tensor.shard_shape[axis]

@@ -21,7 +21,7 @@ from ttkit.sim.ops import (
     written,
 )
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.creation import from_torch
+from ttkit.sim.tensor.creation import from_torch, to_torch
 from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -244,6 +244,15 @@ def create_group_norm_input_mask(
     within = (columns >= starts) & (columns < starts + size)
     mask = in_whole_tiles(np.repeat(within[None, :, None], 32, 2))
     return from_torch(mask, data_type, layout=Layout.TILE)
+
+
+@checked
+def create_group_norm_input_negative_mask(
+    num_channel, num_groups, num_cores_across_channel, data_type=DataType.BFLOAT16
+):
+    """Return 0 where the mask of `create_group_norm_input_mask` has 1, and 1 elsewhere."""
+    mask = create_group_norm_input_mask(num_channel, num_groups, num_cores_across_channel)
+    return from_torch(1 - to_torch(mask), data_type, layout=Layout.TILE)
 
 
 @checked

@@ -30,6 +30,7 @@ NONE: list = []
 # ---------------------------------------------------------------- the tables
 # ttnn refuses floats in these operations.
 ONLY_WHOLE = of_numpy("gcd lcm bitwise_and bitwise_or bitwise_xor")
+ONLY_WHOLE |= {"bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift}
 FUNCTIONS = ONLY_WHOLE | of_numpy(
     "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
     " heaviside"
@@ -47,12 +48,13 @@ FUNCTIONS |= {
     "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
     "bias_gelu": lambda a, b: gelu_erf(a + b),
     "squared_difference": lambda a, b: np.square(a - b),
+    "fill": np.full_like,
 }
 # Each test gives 1 where it is true and 0 where it is false.
 TESTS = COMPARISONS | of_numpy("logical_and logical_or logical_xor")
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
 # These take whole numbers, if both operands have one type. Those of `ONLY_WHOLE` take no floats.
-WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
+WHOLE = {*"add subtract multiply rsub squared_difference maximum minimum clamp fill".split()}
 WHOLE |= {*ONLY_WHOLE, *TESTS}
 
 # In these operations the first operand may be a number.

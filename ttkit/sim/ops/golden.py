@@ -14,6 +14,12 @@ def _rms_norm(x, weight=None, *, epsilon=1e-12):
     return torch.rms_norm(x, x.shape[-1:], weight, epsilon)
 
 
+def _layer_norm(x, *, weight=None, bias=None, epsilon=1e-12, **_):
+    import torch
+
+    return torch.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
+
+
 def _attention_softmax(x, *, head_size=None, attention_mask=None):
     x = x / (head_size or 1) ** 0.5
     return (x if attention_mask is None else x + attention_mask).softmax(-1)
@@ -29,6 +35,7 @@ def _split_heads(x, kv=None, *, num_heads, num_kv_heads=None, transpose_key=True
 
 
 OWN = {
+    "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "transformer.attention_softmax": _attention_softmax,
     "transformer.concatenate_heads": lambda x: x.transpose(1, 2).flatten(2),

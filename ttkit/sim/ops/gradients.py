@@ -28,11 +28,11 @@ STEP = 2.0**-23
 # Each word is the name of a gradient; `=` adds the name of the operation where the names differ.
 # As in ttnn, rpow_bw is the gradient of input ** exponent, although rpow is exponent ** input.
 NAMES = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad elu erf erfc exp exp2 expm1
-floor frac gelu hardshrink hardsigmoid hardswish log log10 log1p log2 log_sigmoid neg rad2deg
+floor frac gelu hardshrink hardsigmoid hardswish i0 log log10 log1p log2 log_sigmoid neg rad2deg
 reciprocal relu relu6 round rsqrt sigmoid silu sin sinh softplus softshrink softsign sqrt square tan
 tanh tanhshrink trunc
-add atan2 div=divide div_no_nan hypot ldexp logaddexp logaddexp2 max=maximum min=minimum
-mul=multiply pow rdiv rpow=pow rsub squared_difference sub=subtract xlogy
+add atan2 bias_gelu div=divide div_no_nan fmod hypot ldexp logaddexp logaddexp2 max=maximum
+min=minimum mul=multiply pow rdiv remainder rpow=pow rsub squared_difference sub=subtract xlogy
 addalpha addcdiv addcmul lerp subalpha"""
 KNOWN = UNARY | FUNCTIONS | THREE
 FORWARD = {

@@ -13,7 +13,7 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, shaped, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
-from ttkit.sim.tensor.dtypes import widened
+from ttkit.sim.tensor.dtypes import FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
 Array = np.ndarray
@@ -178,9 +178,16 @@ def addmm(
         mat1_tensor, mat2_tensor: [m, k] and [k, n].
 
     Raises:
-        TTKitError: the shapes do not fit together.
+        TTKitError: the shapes do not fit together, the elements are whole numbers, or alpha is 0.
     """
+    if not alpha:
+        refuse("alpha parameter cannot be 0", "ttnn.multiply(input_tensor, beta)")
+    if input_tensor.dtype not in FLOATS:
+        refuse("only ttnn.bfloat16, ttnn.float32 and ttnn.bfloat8_b types are supported")
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
-    more = multiply(input_tensor, beta)
-    return add(scaled, more)  # type: ignore[no-any-return]
+    if not beta:
+        return scaled
+    if input_tensor.shape != scaled.shape:
+        refuse("input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor")
+    return add(scaled, multiply(input_tensor, beta))  # type: ignore[no-any-return]

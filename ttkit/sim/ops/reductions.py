@@ -71,15 +71,20 @@ def _register(name: str) -> None:
     function, flops = REDUCTIONS[name]
 
     def call(
-        input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, scalar: float = 1.0
+        input_tensor: Tensor,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        scalar: float = 1.0,
+        dims: Dims = None,
     ) -> Tensor:
         array, lead = shards(input_tensor)
         if input_tensor.dtype not in FLOATS and name in ("mean", "var", "std"):
             rule = f"ttnn.{name} does not support inputs of type"
             refuse(f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
-        axes = axes_of(input_tensor, dim)
+        axes = axes_of(input_tensor, dims or dim)
         values = function(array, tuple(lead + a for a in axes))
-        if not keepdim:
+        if not keepdim and not dims:  # prod alone has `dims`, which stay as 1.
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
             values = shaped(values, lead, *kept)
         return result(input_tensor, values if scalar == 1 else values * F(scalar))
@@ -159,6 +164,12 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     narrow = array.shape[axis] < 65536 and input_tensor.dtype is not DataType.FLOAT32
     index_type = DataType.UINT16 if narrow else DataType.UINT32
     return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
+
+
+@operation("sort")
+def sort(input_tensor: Tensor, dim: int = -1, descending: bool = False) -> list[Tensor]:
+    """Return [values, indices] of all elements along `dim`; equal ones keep their order."""
+    return topk(input_tensor, input_tensor.shape[dim], dim, descending)
 
 
 # ---------------------------------------------------------------- other sums, and gather

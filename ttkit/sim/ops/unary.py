@@ -134,7 +134,7 @@ def of_numpy(names: str) -> dict[str, Callable]:
 
 UNARY = of_numpy(
     "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10 cbrt"
-    " rad2deg deg2rad"
+    " rad2deg deg2rad i0"
 )
 INVERSE = "sin cos tan sinh cosh tanh"  # For sin, NumPy's inverse is `arcsin`, ttnn's is `asin`.
 UNARY |= {f"a{name}": getattr(np, f"arc{name}") for name in INVERSE.split()}
@@ -160,6 +160,7 @@ UNARY |= {
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
+    "bitwise_not": np.invert,
     # Each pair (a, b) of neighbours is a complex number a + ib, which is multiplied by i.
     "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
@@ -177,7 +178,7 @@ WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
 }
 UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in (PREDICATES | WITH_ZERO).items()}
 # These operations also take whole numbers; all others take floats only.
-WHOLE = {*"abs identity logical_not neg relu relu6 square".split(), *WITH_ZERO}
+WHOLE = {*"abs bitwise_not identity logical_not neg relu relu6 square".split(), *WITH_ZERO}
 
 
 def _register(name: str, function: Callable[..., Array]) -> None:

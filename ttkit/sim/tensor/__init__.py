@@ -259,7 +259,6 @@ class DataType(_Enum):
     UINT8 = 5
     UINT16 = 6
     INT32 = 7
-    FP8_E4M3 = 8
     INT8 = 9
     INVALID = 10
 
@@ -437,5 +436,4 @@ ThrottleLevel = enumeration("ThrottleLevel", LEVELS)
 
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout
-bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, *_rest = DataType
-fp8_e4m3, int8, _ = _rest
+bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, int8, _ = DataType

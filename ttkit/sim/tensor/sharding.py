@@ -23,7 +23,7 @@ from ttkit.sim.tensor import (
     ShardStrategy,
     TensorMemoryLayout,
 )
-from ttkit.sim.tensor.dtypes import padded, plane, shards_of
+from ttkit.sim.tensor.dtypes import Tile, padded, plane, shards_of
 
 
 # ---------------------------------------------------------------- cores
@@ -353,6 +353,8 @@ class TensorSpec(_Fields):
         >>> spec.sharded_across_dims([-1], corner(8, 8)).memory_config.nd_shard_spec.shard_shape
         (2, 3, 64, 32)
     """
+
+    tile = Tile((32, 32))
 
     def __new__(
         cls,

@@ -210,7 +210,7 @@ class Tensor:
     @property
     def tile(self) -> Tile:
         """The shape of a tile."""
-        return Tile((32, 32))
+        return TensorSpec.tile
 
     @property
     def spec(self) -> TensorSpec:

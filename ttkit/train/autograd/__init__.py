@@ -34,6 +34,8 @@ class Node(NamedTuple):
 
 # This node replaces one that a backward pass has used and freed.
 FREED = Node("an operation that backward has freed", (), lambda grad: ())
+# ttml makes tensors of arrays in these types only.
+OF_ARRAYS = (None, ttnn.bfloat16, ttnn.float32, ttnn.int32, ttnn.uint32)
 
 
 class Values(np.ndarray):
@@ -90,6 +92,8 @@ class Tensor:
             device: the mesh to put the tensor on, by default the mesh of the AutoContext, which
                 opens one chip if no mesh is open.
         """
+        if new_type not in OF_ARRAYS:
+            fail("Tensor.from_numpy", f"Unsupported type: {new_type}", "bfloat16", TypeError)
         value = from_numpy(
             array,
             dtype=new_type,
