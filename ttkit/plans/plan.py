@@ -1,9 +1,8 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
-A chunk is a numbered part of the data. For each chunk that a chip holds, the code
-follows which chips have contributed to it, so it can tell partial sums from finished
-ones. All other code reads this one object: a plan is run on arrays, checked, counted,
-timed, drawn and graded."""
+A chunk is a numbered part of the data. For each chunk that a chip holds, the code follows which
+chips have contributed to it, so it can tell partial sums from finished ones. All other code reads
+this one object: a plan is run on arrays, checked, counted, timed, drawn and graded."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class Plan:
         root: the sender: in a broadcast its number in each group, in a point_to_point its id.
         destination: the receiver of a point_to_point, a device id.
         algorithm: a name for pictures and tables.
-        backwards: whether in a shift each chip gets the shard of the chip after it,
-            instead of the shard of the chip before it.
+        backwards: whether in a shift each chip gets the shard of the chip after it, not before it.
 
     Example:
         >>> from ttkit.plans import topology
@@ -199,10 +197,9 @@ class Plan:
         """Return this plan if it is correct.
 
         Raises:
-            TTKitError: a cable is missing, a chunk is not held, a part is added twice
-                or lost, a collective without sums has a transfer with reduce=True,
-                there are more messages than links can carry, or a chip lacks its
-                result. The message names the step and what is wrong in it.
+            TTKitError: a cable is missing, a chunk is not held, a part is added twice or lost, there
+                are more messages than links can carry, or a chip lacks its result. The message
+                names the step and what is wrong in it.
         """
         held, adds = self._parts_at_start(), self.adds
         for number, step in enumerate(self.steps, 1):
@@ -251,8 +248,7 @@ class Plan:
             its own elsewhere (point_to_point).
 
         Raises:
-            TTKitError: `validate` fails, there is not one shard for each chip, or the
-                shards differ in shape.
+            TTKitError: `validate` fails, or the shards are not one for each chip, all of one shape.
             ValueError: `dim` cannot be cut evenly.
 
         Example:
@@ -276,8 +272,7 @@ class Plan:
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
     def _parts(self, array: Array, dim: int) -> list[Array]:
-        """Return a shard cut into chunks: one for each chip of the group, or a single
-        one if the collective adds nothing."""
+        """Return a shard cut into chunks: one for each chip of the group, or one if none adds."""
         if self.collective == "reduce_scatter":
             return np.split(array, self.group_size, dim)
         # The sum of an all_reduce has the shard's shape, so it may be cut anywhere.
@@ -328,8 +323,7 @@ class Plan:
 
     @cached_property
     def peak_extra_bytes(self) -> int:
-        """The most bytes that any chip holds beyond those that it has at the start.
-        Chunks that arrive to be added count, too."""
+        """The most bytes that any chip holds beyond its first ones, with chunks to be added."""
         first, *later = self.states()
         parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of chunks.
         peak = 0

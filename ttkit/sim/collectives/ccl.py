@@ -33,9 +33,8 @@ class Path:
     """Keywords of most collectives: which chips exchange values, and how they send.
 
     Args:
-        cluster_axis: 0 joins the chips of each column, 1 those of each row. If it is
-            left out, all chips of the mesh take part; ttnn's all_gather and broadcast
-            then need a mesh that is one line.
+        cluster_axis: 0 joins the chips of each column, 1 those of each row. Without it all chips of
+            the mesh take part; ttnn's all_gather and broadcast then need a mesh that is one line.
         num_links: how many links each pair of chips uses; by default all, for all_broadcast one.
         topology: a line or a ring of chips; by default the fabric's, for broadcasts a line.
     """
@@ -180,10 +179,7 @@ def result_fits(call: Call) -> None:
 
 
 def one_line(call: Call) -> None:
-    """If there is no cluster axis, check that the mesh is one line.
-
-    The collective then runs along this line.
-    """
+    """If there is no cluster axis, check that the mesh is one line, along which it then runs."""
     if call.cluster_axis is not None:
         return
     shape = call.mesh._shape

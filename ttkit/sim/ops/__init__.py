@@ -1,7 +1,6 @@
 """Keep one record for each operation, and let every call go through one point.
 
-`OPERATIONS` has these records. Traces, the profiler, the roofline and the exercises
-read them.
+`OPERATIONS` has these records. Traces, the profiler, the roofline and the exercises read them.
 While a tape runs (`ttkit.sim.tape`), each outermost call is an event on that tape.
 """
 
@@ -61,9 +60,8 @@ class Operation(NamedTuple):
             shard are rearranged, or made by a rule).
         flops: a function that counts a call's floating-point operations on one chip.
         moves: what a call reads and writes in a chip's DRAM. "all": all operands and
-            results. "part": the results, and only as many bytes of the last operand as
-            the results have. "shape": all, but nothing where every element stays in its
-            place. "none": nothing.
+            results. "part": the results, and only as many bytes of the last operand as the results
+            have. "shape": all, but nothing where every element stays in its place. "none": nothing.
     """
 
     name: str
@@ -306,10 +304,7 @@ def in_place(function: Callable) -> Callable:
 
 
 def _all_written(made, output):
-    """Write each result into its output.
-
-    If there are more outputs than results, the last outputs are used.
-    """
+    """Write each result into its output. If there are more outputs, the last ones are used."""
     outputs = output if isinstance(output, (list, tuple)) else [output]
     if not isinstance(made, Tensor):
         pairs = itertools.zip_longest(made, outputs[-len(made) :])
