@@ -83,7 +83,6 @@ WRONG = {
     "device_config:\n  mesh_shap: [1, 8]": "2: error: device_config.mesh_shap: unknown key 'mesh_shap': ttml ignores it; "
     "did you mean 'mesh_shape'?",
     "devise_config: {}\ntraining_config: {}": "1: warning: unknown section 'devise_config'; did you mean 'device_config'?",
-    "transformer_config: train.yaml": "1: error: the file names itself; the file that has this section",
     "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got 8: input should be a valid tuple; "
     "the default is [1, 1]",
     "device_config: {mesh_shape: [0, 8]}": "1: error: device_config.mesh_shape.0: got 0: input "

@@ -146,8 +146,10 @@ class Layouts(Choices):
         """Yield the notes of `Choices`, then how many layouts tie with the fastest."""
         yield from super().notes()
         if (tied := sum(map(self.ties, self.fitting))) > 1:
-            fast = f"the model compares two layouts within {ERROR:.0%}, so the first {tied}"
-            yield f"{fast} tie (~); the one with the least memory leaves the most room"
+            yield (
+                f"the model compares two layouts within {ERROR:.0%}, so the first {tied} tie (~); "
+                "the one with the least memory leaves the most room"
+            )
 
     def cure(self, least: Candidate) -> str:
         """Return what to try: a shorter sequence, more hosts, or a system with more DRAM."""

@@ -197,9 +197,8 @@ class Plan:
         """Return this plan if it is correct.
 
         Raises:
-            TTKitError: a cable is missing, a chunk is not held, a part is added twice or lost, there
-                are more messages than links can carry, or a chip lacks its result. The message
-                names the step and what is wrong in it.
+            TTKitError: a cable or a chunk is missing, a part is added twice or lost, links cannot
+                carry all messages, or a chip lacks its result. The message names the step.
         """
         held, adds = self._parts_at_start(), self.adds
         for number, step in enumerate(self.steps, 1):

@@ -214,8 +214,8 @@ def _visualize(*tensors: _Any, **how: _Any) -> None:
     print(_resolve_name("ttkit.profiling:Profile")(_last_trace[0]).summary())
 
 
-_ended = {"disable_tracing": _last_trace.clear}
-tracer = _Space("tracer.", {"trace": _trace, "visualize": _visualize} | _ended)
+_traced = {"trace": _trace, "visualize": _visualize, "disable_tracing": _last_trace.clear}
+tracer = _Space("tracer.", _traced)
 # The fields of a configuration change nothing here.
 CONFIG_PATH = CONFIG_OVERRIDES = None
 Config = _copy

@@ -206,9 +206,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     within = (*index.shard_shape[:axis], x.shape[on.lead + axis], *index.shard_shape[axis + 1 :])
     x = x[(slice(None),) * on.lead + tuple(map(slice, within))]
     # As in ttnn, indices are unsigned: NumPy refuses -1, because it becomes a large number.
-    return on.result(
-        np.take_along_axis(x, places.astype(np.int64).astype(np.uint32), on.lead + axis)
-    )
+    return on.result(np.take_along_axis(x, places.astype(np.uint32), on.lead + axis))
 
 
 @operation("scatter_add", flops=each_element(1))

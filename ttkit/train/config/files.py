@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttkit.errors import TTKitError, fail, warn
+from ttkit.errors import TTKitError, warn
 from ttkit.files import (
     AnyPath,
     Document,
@@ -90,8 +90,6 @@ class _Reading:
         """Read the sections of the file that a value names into this configuration."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
-            if path.samefile(document.path):
-                fail("", "the file names itself", "the file that has this section")
             self.read(read_yaml(path, f"{where[-1]} file"))
         except TTKitError as error:
             self.note(document, where, error.rule, error.cure)
