@@ -38,7 +38,6 @@ def test_mgd_1_is_imported_and_converted(written):
 @pytest.mark.parametrize(
     "old, new, line, message",
     [
-        ("arch: wormhole_b0", "arch:", 2, "ChipSpec.arch: Input should be 'WORMHOLE_B0'"),
         ("arch: wormhole_b0", "arch: grayskull", 2, "ChipSpec.arch: Input should be 'WORMHOLE_B0'"),
         ("board: lbox", "board: lbx", 9, "no board has the name 'lbx'; known: lbox"),
         ("[M0, M1, 2]", "[M0, M7, 2]", 0, "Mesh instance id 7 not found"),

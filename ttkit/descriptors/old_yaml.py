@@ -16,7 +16,7 @@ TYPES = {
 }
 CURE = "write it as MGD 1.0 has it, or use .textproto"
 
-Upper = BeforeValidator(lambda text: str(text).upper())
+Upper = BeforeValidator(str.upper)
 Count = Annotated[int, Field(ge=0)]
 Pair = tuple[Count, Count]
 # A file may write the id 0 as M0.

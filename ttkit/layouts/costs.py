@@ -380,7 +380,7 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int 
     if schedule == "1f1b" or (schedule == "interleaved" and micro_batches % stages == 0):
         return (stages - 1) / (chunks * micro_batches + stages - 1)
     shown = schedule_of(schedule, stages, micro_batches, chunks).timeline()
-    return float(shown.bubble_fraction)
+    return shown.bubble_fraction
 
 
 def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], overlap: bool) -> Times:

@@ -140,7 +140,7 @@ class Layouts(Choices):
 
     def ties(self, each: Candidate) -> bool:
         """Return whether a layout that fits may be as fast as the first, within `ERROR`."""
-        return bool(each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s)
+        return each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s
 
     def notes(self) -> Iterator[str]:
         """Yield the notes of `Choices`, then how many layouts tie with the fastest."""

@@ -437,6 +437,6 @@ class Layout:
             ttkit.errors.TTKitError: layout TP4: tp 4 does not divide num_heads 6
               try: ...
         """
-        self.stages_of(model)
         if rule := self.why_not(model, batch, sequence):
             fail(f"layout {self}", rule, "another size: ttkit.plan_layouts lists those that run")
+        self.stages_of(model)
