@@ -37,8 +37,8 @@ def capacity(config: TransformerConfig, length: int) -> int:
     Example:
         >>> capacity(TransformerConfig(num_experts=8), 128)
         40
-        >>> capacity(TransformerConfig(num_experts=8, capacity_factor=1.1), 40)  # 1.1 * 10
-        11
+        >>> capacity(TransformerConfig(num_experts=8, capacity_factor=1.1), 200)  # 1.1 * 50
+        55
     """
     even = config.experts_per_token * length / config.num_experts
     return min(length, math.ceil(round(config.capacity_factor * even, 6)))
