@@ -28,12 +28,13 @@ def crossing(*steps: list, backward: float) -> Figure:
     """
     end, bars = steps[2][-1][1], []
     for kind, spans in zip(LOOKS, steps):
-        bars.append([Bar(*span, kind, f"{i}") for i, span in enumerate(spans)])
+        bars.append([Bar(start, stop, kind, f"{i}") for i, (start, stop) in enumerate(spans)])
     lanes = [Lane("inside a host", bars[0] + bars[2]), Lane("network", bars[1])]
     title = f"chunks: {len(bars[1])}; the all-reduce takes {end:.0f} ms, "
     title += f"the backward pass {backward:.0f} ms"
-    how = {"title": title, "idle": "idle", "axis": "ms (modelled)", "until": 1.3 * backward}
-    return Figure(title, [Lanes(lanes, LOOKS, end, **how)])
+    axis, until = "ms (modelled)", 1.3 * backward
+    drawn = Lanes(lanes, LOOKS, end, title=title, idle="idle", axis=axis, until=until)
+    return Figure(title, [drawn])
 
 
 def _gradients(hosts: int, chips: int) -> list:
