@@ -28,7 +28,9 @@ def crossing(*steps: list, backward: float) -> Figure:
     """
     end, bars = steps[2][-1][1], []
     for kind, spans in zip(LOOKS, steps):
-        bars.append([Bar(*span, kind, f"{i}") for i, span in enumerate(spans)])
+        # A number would fill the whole of a very short bar.
+        wide = spans[0][1] - spans[0][0] > backward / 40
+        bars.append([Bar(*span, kind, f"{i}" if wide else "") for i, span in enumerate(spans)])
     lanes = [Lane("inside a host", bars[0] + bars[2]), Lane("network", bars[1])]
     title = f"chunks: {len(bars[1])}; the all-reduce takes {end:.0f} ms, "
     title += f"the backward pass {backward:.0f} ms"
