@@ -69,7 +69,7 @@ def explore(
         notes = ["The dashed red outline is the mesh that you requested."]
         return Figure(title, [drawing], notes, f"{title}\n  refused: {error}", str(error))
     devices = [machine.ids[row][column] for row, column in places]
-    mesh = grid_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
+    mesh = grid_of(f"ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
     at = dict(zip(devices, np.ndindex(*shape)))
     ids = np.reshape(devices, shape)
     rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]

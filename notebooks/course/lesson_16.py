@@ -28,7 +28,10 @@ def crossing(*steps: list, backward: float) -> Figure:
     """
     end, bars = steps[2][-1][1], []
     for kind, spans in zip(LOOKS, steps):
-        bars.append([Bar(start, stop, kind, f"{i}") for i, (start, stop) in enumerate(spans)])
+        # A number would fill the whole of a very short bar.
+        wide = spans[0][1] - spans[0][0] > backward / 40
+        texts = [f"{i}" if wide else "" for i in range(len(spans))]
+        bars.append([Bar(a, b, kind, text) for (a, b), text in zip(spans, texts)])
     lanes = [Lane("inside a host", bars[0] + bars[2]), Lane("network", bars[1])]
     title = f"chunks: {len(bars[1])}; the all-reduce takes {end:.0f} ms, "
     title += f"the backward pass {backward:.0f} ms"

@@ -51,7 +51,7 @@ def test_the_status_of_a_cluster(monkeypatch):
     ]
     shown = status_of(cluster)._repr_html_()
     for part in (
-        "rank 1, busy: cards 2, 3 (4 chips", "▶ busy", "○ idle", "KeyError: &#x27;x&#x27;",
+        "rank 1: cards 2, 3 (4 chips", "▶ busy", "○ idle", "KeyError: &#x27;x&#x27;",
         "printed: line 8 &lt; 9", "as it was when this cell ran",
     ):  # fmt: skip
         assert part in shown, part

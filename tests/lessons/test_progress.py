@@ -39,9 +39,9 @@ def test_a_tick_stands_where_all_is_passed_and_a_number_where_some_is(course):
     assert course() == MAP
     assert course(**{"00_a": "tried", "01_b": "tried"}) == MAP
     some = course(**{"00_a": "passed", "01_b": "passed", "01_d": "tried"})
-    assert "| 00 ✓ | first | 01 |" in some and "| 01 1/3 | second | 00 |" in some
+    assert "| 00\xa0✓ | first | 01 |" in some and "| 01\xa01/3 | second | 00 |" in some
     every = course(**{f"01_{name}": "passed" for name in "bcd"})
-    assert "| 01 ✓ | second | 00 |" in every and "| 00 | first | 01 |" in every
+    assert "| 01\xa0✓ | second | 00 |" in every and "| 00 | first | 01 |" in every
 
 
 def test_a_learners_welcome_page_gets_its_ticks_when_jupyterlab_starts(course, tmp_path):
@@ -51,13 +51,13 @@ def test_a_learners_welcome_page_gets_its_ticks_when_jupyterlab_starts(course, t
     assert (mine / "notebooks" / "welcome.md").read_text() == MAP
     course(**{"00_a": "passed"})
     assert folder.copy_course(mine) == []
-    assert "| 00 ✓ | first | 01 |" in (mine / "notebooks" / "welcome.md").read_text()
+    assert "| 00\xa0✓ | first | 01 |" in (mine / "notebooks" / "welcome.md").read_text()
 
 
 def test_the_map_of_the_course_is_a_table(course, capsys):
     course(**{"00_a": "passed"})
     lessons.course_map()
-    assert capsys.readouterr().out.splitlines()[2] == "| 00 ✓ | first | 01 |"
+    assert capsys.readouterr().out.splitlines()[2] == "| 00\xa0✓ | first | 01 |"
 
 
 def test_every_lesson_has_a_row_in_the_map(monkeypatch, tmp_path):

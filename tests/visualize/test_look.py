@@ -218,7 +218,7 @@ def test_words_in_the_bars_of_all_chunks_can_be_read():
 def test_each_role_has_a_colour_of_its_own_and_none_is_a_chips():
     assert not set(ROLES.values()) & set(PALETTE)
     # These look like others, which mean the same.
-    same = ("forward", "kept", "dropped", "empty", "idle", "inside hosts", "network")
+    same = ("forward", "kept", "dropped", "empty", "idle", "inside hosts", "network", "hosts")
     fills = {role: fill for role, fill in ROLES.items() if role not in same}
     assert len(set(fills.values())) == len(fills) and set(ROLES.values()) == set(fills.values())
     held = ("weights", "gradients", "optimizer", "activations", "buffers")

@@ -105,7 +105,7 @@ def test_the_code_makes_what_the_picture_shows():
 
 def test_padding_is_hatched():
     shard = placement("t3000", (2, 4), (100, 200), 0, 1).drawings[1]
-    assert shard.title == "the shard of one chip: 50 x 50 in 2 x 2 tiles"
+    assert shard.title == "one shard: 2 x 2 tiles"
     assert shard.svg().count('stroke-width="0.9"') == 1  # right of the values, and below them
     full = placement("t3000", (2, 4), (256, 512), 0, 1)
     assert 'stroke-width="0.9"' not in full.drawings[1].svg() and "0% padding" in repr(full)

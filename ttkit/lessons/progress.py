@@ -74,5 +74,5 @@ def page_with_ticks(page: Path) -> str:
         if passed:
             number = path.name[:2]
             mark = "✓" if passed == len(exercises) else f"{passed}/{len(exercises)}"
-            text = text.replace(f"\n| {number} |", f"\n| {number} {mark} |")
+            text = text.replace(f"\n| {number} |", f"\n| {number}\xa0{mark} |")
     return text

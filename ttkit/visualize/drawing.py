@@ -57,7 +57,8 @@ _RULES = (
     "filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
-    "margin:6px 14px 2px 0;max-width:100%;min-width:185px;vertical-align:top}"
+    "margin:6px 0 2px;max-width:100%;min-width:185px;vertical-align:top}"
+    ".NAME .ttkit-panel:has(+.ttkit-panel){margin-right:14px}"
     # A long caption is broken into lines, so that drawings can still stand side by side.
     ".NAME .ttkit-caption{contain:inline-size;text-wrap:balance}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
@@ -77,7 +78,7 @@ _RULES = (
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
     # With a minimum height of messages, the content below a message stays in place when the message
     # changes.
-    ".jupyter-widgets .NAME .ttkit-alarm{min-height:30px}"
+    ".jupyter-widgets .NAME .ttkit-alarm{align-items:center;display:flex;min-height:30px}"
     "@media(max-width:900px){.jupyter-widgets .NAME .ttkit-alarm{min-height:45px}}"
     ".NAME .ttkit-fine{background:var(--chip);font-size:12px}"
 )
@@ -118,6 +119,7 @@ ROLES = {
     "idle": "#8a939e",
     "inside hosts": "#adb5c1",
     "network": "#f2948b",
+    "hosts": "#a0bf58",
 }
 
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes 1.6 s. Parts that glide do so in its first 0.8 s.

@@ -229,8 +229,7 @@ class StepCells(Cells):
             1 if small else topology.links,
         ).folded(LONGEST)
         chips = self._chips(grid, small, () if small else glides)
-        wide = (46, 32 if grid.drawn[0] > 4 else 50)  # Many rows must fit on a screen.
-        gap, frame = ((18, 22), "") if small else (wide, step.caption)
+        gap, frame = ((18, 22), "") if small else ((46, 32), step.caption)
         super().__init__(grid, chips, frame=frame, gap=gap, colour="var(--frame)")
         for arrow in step.arrows:
             if not arrow.why_not:

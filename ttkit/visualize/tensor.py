@@ -381,8 +381,7 @@ def _shard(matrix: tuple[int, int], stored: tuple[int, int]) -> Drawing:
     (rows, columns), (high, wide) = matrix, stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))
-    title = f"the shard of one chip: {rows} x {columns} in {high // TILE} x {wide // TILE} tiles"
-    drawing = Drawing(w + 4, h + 4, title)
+    drawing = Drawing(w + 4, h + 4, f"one shard: {high // TILE} x {wide // TILE} tiles")
     for area, fill in (((w, h), "var(--empty)"), ((right, below), tone(0))):
         drawing.box((2, 2, *area), rx=0, fill=fill, stroke="none")
     padded = [(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)]

@@ -37,9 +37,10 @@ def status_of(cluster: Cluster, title: str = ""):
         facts = list(filter(None, _facts(cluster, rank, own, report)))
         words = [line for fact in facts for line in wrap(fact, LETTERS)]
         shown = [f"{SHAPES.get(own, '')} {own}", *words]
-        drawing = draw_share(cluster.bindings, binding, system, f", {own}", lines=shown)
+        drawing = draw_share(cluster.bindings, binding, system, lines=shown)
         drawings.append(drawing)
-        lines.append("; ".join([f"  {drawing.title}", *facts]))
+        named = drawing.title.replace(":", f", {own}:", 1)
+        lines.append("; ".join([f"  {named}", *facts]))
     notes = [NOTE] if state == "running" and not title else []
     title = title or f"{cluster.name}: {counted(len(lines), 'rank')}, {state}"
     why = cluster.why_failed

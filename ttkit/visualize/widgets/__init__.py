@@ -22,7 +22,7 @@ STYLE = """
 .ttkit-controls > .widget-inline-hbox > .widget-label { min-width: max-content; width: auto; }
 .ttkit-controls > .widget-checkbox > .widget-label { display: none; }
 .ttkit-controls select { padding-right: 26px; width: auto; }
-.ttkit-controls .slider-container { width: 160px; }
+.ttkit-controls .slider-container { width: 120px; }
 .ttkit-controls .widget-readout { margin-left: 14px; min-width: 6ch; text-align: left; }
 .ttkit-card {
     display: grid; gap: 2px 12px; grid-template-columns: fit-content(min(42em, 65%)) minmax(0, 1fr);
