@@ -138,11 +138,9 @@ def beside() -> list[tuple[list, float, float]]:
     """Return (row of ZeRO-3, published, modelled): a step of ZeRO-3 as a part of the step of the
     same layout without it.
     """
-    plain, sharded = ([row for row in DATA["steps"] if row[4] == zero] for zero in (0, 3))
-    return [
-        (row, row[6] / other[6], step_ms(row) / step_ms(other))
-        for other, row in zip(plain, sharded)
-    ]
+    plain = {(*row[:4], row[5]): row for row in DATA["steps"] if row[4] == 0}
+    pairs = [(row, plain[(*row[:4], row[5])]) for row in DATA["steps"] if row[4] == 3]
+    return [(row, row[6] / other[6], step_ms(row) / step_ms(other)) for row, other in pairs]
 
 
 def synchronisation_s(step: Candidate) -> float:

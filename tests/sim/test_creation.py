@@ -196,8 +196,7 @@ def test_a_second_call_reads_the_cache(tmp_path, monkeypatch, wide, parts, dtype
     else:
         mapper = ttnn.ShardTensor2dMesh(wide, mesh_shape=(2, 4), dims=dims)
     how = {"dtype": dtype, "memory_config": ttnn.L1_MEMORY_CONFIG}
-    with ttnn.distribute(ttnn.ShardTensorToMesh(wide, 1)):  # `mapper` counts, not this one
-        wanted = cached(wide, tmp_path, values, mapper, **how, preprocess=lambda x: 2 * x)
+    wanted = cached(wide, tmp_path, values, mapper, **how, preprocess=lambda x: 2 * x)
     placed = {"layout": ttnn.TILE_LAYOUT, "device": wide, "mesh_mapper": mapper}
     direct = ttnn.from_torch(2 * values, **placed, **how)
     (path,) = tmp_path.iterdir()
@@ -212,6 +211,16 @@ def test_a_second_call_reads_the_cache(tmp_path, monkeypatch, wide, parts, dtype
         assert made.tensor_topology() == direct.tensor_topology()
         for new, old in zip(parts(made), parts(direct), strict=True):
             np.testing.assert_array_equal(new, old)
+
+
+def test_a_replicated_cache_is_for_every_mesh(tmp_path, wide, parts, recwarn):
+    values = numbers((64, 64))
+    cached(wide, tmp_path, values, ttnn.ReplicateTensorToMesh(wide))
+    small = wide.create_submesh(ttnn.MeshShape(1, 2))
+    read = cached(small, tmp_path, values, ttnn.ReplicateTensorToMesh(small))
+    wanted = ttnn.from_torch(values, ttnn.bfloat16, device=small)
+    np.testing.assert_array_equal(parts(read), parts(wanted), strict=True)
+    assert not recwarn.list  # no warning that the file is written anew
 
 
 def test_names_of_caches(tmp_path):

@@ -320,8 +320,7 @@ def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2) -> 
     """
     forward = each(schedule, "forward_s", forward_s)
     backward = each(schedule, "backward_s", backward_s)
-    halves = ((f, b, b / 2) for f, b in zip(forward, backward))
-    kinds = [{"F": f, "B": b, "I": half, "W": half} for f, b, half in halves]
+    kinds = [{"F": f, "B": b, "I": b / 2, "W": b / 2} for f, b in zip(forward, backward)]
     if schedule.chunks > 1:
         kinds = [{k: time / schedule.chunks for k, time in times.items()} for times in kinds]
     return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))

@@ -19,6 +19,7 @@ from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
     MeshMapperConfig,
+    ReplicateTensorToMesh,
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
@@ -294,7 +295,9 @@ def as_tensor(
         return made(mesh_mapper, device=device, memory_config=memory_config)
     kind = dtype and dtype.name, (layout or Layout.ROW_MAJOR).name
     path = Path("{}_dtype_{}_layout_{}.tensorbin".format(cache_file_name, *kind))
-    mapper = chosen(mesh_mapper, CppTensorToMesh)
+    # As in ttnn, a replicated tensor is stored once, so its file can be used for every mesh.
+    replicated = isinstance(mesh_mapper, ReplicateTensorToMesh)
+    mapper = None if replicated else chosen(mesh_mapper, CppTensorToMesh)
     source = () if tensor is None else _source(tensor, mapper)
     host, known = _read(path) if path.is_file() else (None, source)
     if source and known != source:
