@@ -242,9 +242,9 @@ class Supervisor:
     def ended_rank(self) -> int | None:
         """Return the rank of an engine that has ended on this host; None while all run.
 
-        mpirun usually notices the end and knows the reason. It may not notice it if the rank ends
-        before it has joined MPI while others join (seen in 1 of 4 starts), or if the rank exits
-        with code 0.
+        mpirun usually notices the end and knows the reason. But it may not notice the end of a rank
+        that has not yet joined MPI while others join (seen in 1 of 4 starts), or of a rank that
+        exits with code 0.
         """
         import psutil  # This import comes late, so that mpirun starts sooner.
 

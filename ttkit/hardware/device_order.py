@@ -11,8 +11,8 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
     """Yield the places of a line of chips in a grid.
 
     The line goes around the rim of the grid from `start`. If the rim is too short or `start` is not
-    on it, the line goes back and forth over all rows, and from the last place on to the first one.
-    Where it does so, two chips in a row may not be neighbours.
+    on it, the line goes back and forth over all rows. After the last place the line continues at
+    the first one, which need not be its neighbour.
     """
     rows, columns = shape
     grid = [[(r, c) for c in range(columns)] for r in range(rows)]

@@ -178,8 +178,8 @@ def visible_part(system: System, visible: str) -> System:
             f"{outside_fabric(min(wanted))}: these cards are not cabled together into a rectangle",
             "cards that are neighbours",
         )
-    # If the cards have two chips each and form a single column, the real library puts the chips
-    # with the PCIe connector first.
+    # The real library puts the chips with the PCIe connector first if the cards have two chips each
+    # and form a single column. Here every part of two columns counts as such a column.
     if part[0][0] != wanted[0] and right - left == 2:
         part = [row[::-1] for row in part]
     (height, width), (rows, columns) = system.shape, system.wraps

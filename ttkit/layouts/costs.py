@@ -298,9 +298,9 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
     # what remains after its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept + at["embedding backward"] - at["block backward"]
-    # The block that was run stands for all blocks. While the run block stands for the
-    # last block, each other block holds `one_kept` during that backward. While the run
-    # block stands for the first block, each other block holds `left`.
+    # One block was run, and it stands for all blocks. If it stands for the last block, the forward
+    # of each other block has left `one_kept`. If it stands for the first block, the backward of
+    # each other block has left `left`.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
     most = (in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["embedding"] + others * one_kept

@@ -318,7 +318,7 @@ def todo():
 
 
 # ---------------------------------------------------------------- open challenges
-KEPT_ENTRIES = 5  # Of each challenge this many of the learner's best entries are kept.
+KEPT_ENTRIES = 5  # This many of the learner's best entries are kept for each challenge.
 START = "put your answer in place of the three dots, and run the cell"
 # A score gets two stars if it is worse than the best known score by at most this fraction.
 TWO_STARS_WITHIN = 0.25

@@ -7,7 +7,8 @@ the link. Links have a lower measured rate where all chips send and forward at t
 a collective. Messages that share a link share its rate. A step lasts as long as its slowest pair of
 chips, and the steps run one after the other. An all_gather, a reduce_scatter or an
 all_reduce also takes the handling time of its chips, which start kernels and add or
-copy what arrives. The planner, the profile and the lessons all use this time.
+copy what arrives. The planner, the profile and the lessons all use this time, but the plans of
+inference leave the handling time out (`ttkit.layouts.inference` says why).
 """
 
 import bisect
@@ -91,9 +92,9 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
     If this number of links was not measured, the rate is interpolated.
 
-    Some patterns were measured with one link only, but their multicast with several
-    links. With more links, such a pattern is assumed to lose the same fraction of its
-    rate as its multicast.
+    For some patterns only one link was measured, and for their multicast several links. With
+    more links, such a pattern is assumed to lose the same fraction of its rate as its
+    multicast.
 
     Raises:
         TTKitError: this pattern of traffic was not measured.

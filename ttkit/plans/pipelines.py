@@ -60,8 +60,9 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
-    """1F1B with several smaller parts of the model, called chunks, on each stage. Each round of
-    micro-batches goes through the chunks of a stage in turn.
+    """Return 1F1B with several smaller parts of the model, called chunks, on each stage.
+
+    Each round of micro-batches goes through the chunks of a stage in turn.
 
     With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time. The bubble
     lasts 1 / v as long as in 1F1B (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2), with
@@ -104,8 +105,9 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
 
 
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B with each backward split in two. A stage computes the gradients of weights later, when
-    it would otherwise have to wait.
+    """Return 1F1B with each backward split in two.
+
+    A stage computes the gradients of weights later, when it would otherwise have to wait.
 
     Stage s delays these gradients by s micro-batches, so that all stages hold the activations of
     the same number of micro-batches. For m >= p the bubble is (p - 1) (F + I - W), which is a third

@@ -354,8 +354,8 @@ OWNERS = {
 
 
 class Collective(NamedTuple):
-    """It says whose chunks a chip holds before the first step, and whose chunks it must
-    hold after the last. Both are keys of `OWNERS`."""
+    """The chunks of a collective: whose chunks a chip holds before the first step, and whose
+    chunks it must hold after the last. Both are keys of `OWNERS`."""
 
     held: str
     goal: str

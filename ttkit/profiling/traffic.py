@@ -27,8 +27,8 @@ Parts = dict[int, str]
 COLUMNS = ("<line", "<collective", "<along", "<operand", "<result", "calls", "on links", "time")
 
 
-# The lines of a program are those outside of these files. NumPy's file of `errstate` is one of
-# them, because each call of an operation passes through `errstate`.
+# The lines of a program are those outside of these files. The file of NumPy's `errstate` is in the
+# list, because each call of an operation passes through `errstate`.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 KIT_CODE = (PACKAGE, "<frozen", runpy.__file__, np.errstate.__call__.__code__.co_filename)
 

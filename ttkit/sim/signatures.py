@@ -18,8 +18,8 @@ import numpy as np
 from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
-# The keys are keywords of earlier versions, and the values are their names in ttnn 0.81.1. With ""
-# ttnn 0.81.1 does not have the keyword any more, and the keyword changes no value.
+# The keys are keywords of earlier versions, and the values are their names in ttnn 0.81.1. If the
+# value is "", ttnn 0.81.1 no longer has the keyword, and the keyword does not change a result.
 OLDER = {
     "accurate_mode": "",
     "distributed_program_config": "",

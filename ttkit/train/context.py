@@ -42,11 +42,11 @@ class DistributedContext:
         ttnn.init_distributed_context()
 
     def size(self) -> int:
-        """How many ranks there are."""
+        """Return how many ranks there are."""
         return int(ttnn.distributed_context_get_size())
 
     def rank(self) -> int:
-        """The number of this rank."""
+        """Return the number of this rank."""
         return int(ttnn.distributed_context_get_rank())
 
     def barrier(self) -> None:
@@ -162,27 +162,27 @@ class ParallelismContext:
         return f"ParallelismContext({mesh} mesh; {', '.join(axes) or 'no parallelism'})"
 
     def get_ddp_axis(self) -> int | None:
-        """The mesh axis along which replicas of the model share a batch; None when off."""
+        """Return the mesh axis along which replicas of the model share a batch; None when off."""
         return self.layout.dp_axis
 
     def get_tp_axis(self) -> int | None:
-        """The mesh axis along which chips share each layer; None when off."""
+        """Return the mesh axis along which chips share each layer; None when off."""
         return self.layout.tp_axis
 
     def get_ddp_size(self) -> int:
-        """How many replicas share a batch; 1 when off."""
+        """Return how many replicas share a batch; 1 when off."""
         return self.layout.dp
 
     def get_tp_size(self) -> int:
-        """How many chips share a layer; 1 when off."""
+        """Return how many chips share a layer; 1 when off."""
         return self.layout.tp
 
     def is_ddp_enabled(self) -> bool:
-        """Whether data parallelism is on."""
+        """Return whether data parallelism is on."""
         return self.layout.dp_axis is not None
 
     def is_tp_enabled(self) -> bool:
-        """Whether tensor parallelism is on."""
+        """Return whether tensor parallelism is on."""
         return self.layout.tp_axis is not None
 
 
@@ -220,7 +220,7 @@ class AutoContext:
         self._seed = int(seed)
 
     def get_seed(self) -> int:
-        """The seed; 5489 unless set."""
+        """Return the seed; it is 5489 unless `set_seed` has set another one."""
         return self._seed
 
     # ------------------------------------------------------------ the device
@@ -284,7 +284,7 @@ class AutoContext:
         self._own_fabric = False
 
     def is_device_open(self) -> bool:
-        """Whether a device is open; `get_device` would open a single chip otherwise."""
+        """Return whether a device is open; if none is open, `get_device` opens a single chip."""
         return self._device is not None
 
     def get_device(self):
@@ -336,7 +336,7 @@ class AutoContext:
         recording[0] = mode is GradMode.ENABLED
 
     def get_gradient_mode(self) -> GradMode:
-        """Whether operations are recorded."""
+        """Return the gradient mode: ENABLED if operations are recorded, else DISABLED."""
         return GradMode(int(recording[0]))
 
     def reset_graph(self) -> None:
@@ -376,7 +376,7 @@ class AutoContext:
         return self._parallelism
 
     def is_parallelism_context_initialized(self) -> bool:
-        """Whether there is a parallelism context."""
+        """Return whether there is a parallelism context."""
         return self._parallelism is not None
 
     def reset_parallelism_context(self) -> None:
@@ -423,7 +423,7 @@ def open_layout(settings: Settings) -> Layout:
 
 
 def drives_whole(device) -> bool:
-    """Whether this process drives all chips of a mesh."""
+    """Return whether this process drives all chips of a mesh."""
     view = device.get_view()
     return all(view.is_local(place) for place in ttnn.MeshCoordinateRange(device.shape))
 

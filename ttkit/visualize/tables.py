@@ -17,7 +17,7 @@ WIDTH = 160  # A table of text is at most this many characters wide, unless its 
 # In a table that would be wider than WIDTH, a left-aligned column is folded if one of its texts has
 # more than this many characters.
 FOLDED = 20
-NOWRAP = "right;white-space:nowrap"  # The style of numbers: each stays beside its unit.
+NOWRAP = "right;white-space:nowrap"  # Numbers have this style, so that each stays beside its unit.
 CELL = 30  # A cell in the table of a mesh is this many characters wide.
 Table = list  # A table is a list of objects, which rich prints in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.

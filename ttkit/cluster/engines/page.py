@@ -48,7 +48,7 @@ def status_of(cluster: Cluster, title: str = ""):
 
 
 def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[str]:
-    """Yield the known facts about a rank; without those that TTKIT_PROGRESS=0 hides."""
+    """Yield the known facts about a rank, without those that TTKIT_PROGRESS=0 hides."""
     if shows_progress():
         for shape in report.meshes:
             yield f"mesh {'x'.join(map(str, shape))}"

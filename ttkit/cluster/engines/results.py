@@ -44,7 +44,7 @@ Answers = Mapping[int, Any]  # The keys are ranks, the values are ipyparallel's 
 
 
 class Client(ipyparallel.Client):
-    """ipyparallel's client; it also can end every wait and keeps the last report of each rank."""
+    """ipyparallel's client; it can also end every wait and keeps the last report of each rank."""
 
     def __init__(self, *arguments, **keywords):
         self.reports: dict[int, Report] = {}

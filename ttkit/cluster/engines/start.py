@@ -135,8 +135,9 @@ def start_commands(
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    # mpirun does not send its own environment to other hosts. On this host only the machine must be
-    # set again: every rank gets the shell's TTKIT_SYSTEM if there is one.
+    # mpirun does not send its own environment to other hosts, so `env` sets all of these variables
+    # there. On this host it sets only the machine: without it, mpirun would give every rank the
+    # TTKIT_SYSTEM of the shell, if there is one.
     names = CARRIED if words else ("TTKIT_SYSTEM",)
     carried = [f"{name}={environment[name]}" for name in names if name in environment]
     engine = ["env", *carried, *_words_for_ttnn(), *python_command("engines.engine")]

@@ -1,7 +1,7 @@
 """The linter: report what tt-run refuses in the files of a cluster, and what fails only later.
 
-Every file is read as a launch reads it. All errors are collected, but of a hosts file or a rankfile
-only the first. `RULES` are checks that the readers of the files do not make.
+Every file is read as a launch reads it. All errors are collected, but the reader of a hosts file or
+a rankfile stops at the first error. `RULES` are checks that the readers of the files do not make.
 """
 
 import contextlib

@@ -65,8 +65,8 @@ def exchanged(
         at = lead + cut
         shape[at] //= n
         array = array.reshape(array.shape[:at] + (*sizes, shape[at]) + array.shape[at + 1 :])
-        # The axes of the parts move to the places of the mesh axes, so `order` has them
-        # there and not here.
+        # The axes of the parts take the places of the mesh axes, so this part of `order` does not
+        # have them.
         order[at:] = range(at + len(axes), array.ndim)
     for i, axis in enumerate(axes):
         shape[axis] = 1 if cut is None else sizes[i]

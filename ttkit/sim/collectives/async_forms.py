@@ -179,8 +179,8 @@ def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor
 
 # ---------------------------------------------------------------- the table
 # An async form takes the parameters of ttnn's function. The function here gets those that it names.
-# One of the others, such as a semaphore, changes nothing; but an output buffer gets the result, and
-# a parameter of `signatures.CHANGE_VALUES` is refused.
+# Other parameters, such as a semaphore, change nothing, with two exceptions: an output buffer gets
+# the result, and a parameter of `signatures.CHANGE_VALUES` is refused.
 FORMS = {
     "all_gather_async": all_gather,
     "all_gather_async_reversed": gather_reversed,

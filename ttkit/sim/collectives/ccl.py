@@ -179,7 +179,7 @@ def result_fits(call: Call) -> None:
 
 
 def one_line(call: Call) -> None:
-    """If there is no cluster axis, check that the mesh is one line, along which it then runs."""
+    """If there is no cluster axis, check that the mesh is one line, and set its axis."""
     if call.cluster_axis is not None:
         return
     shape = call.mesh._shape

@@ -109,20 +109,23 @@ class MeshDevice:
         self.grid = grid_over(self._shape, None, self.owners)
 
     def id(self) -> int:
-        """How many meshes and submeshes were made before this one; this is not the id of a chip."""
+        """Return how many meshes and submeshes were made before this one.
+
+        This is not the id of a chip.
+        """
         return self._number
 
     def get_device_ids(self) -> list[int]:
-        """Ids of the devices that this process drives, in row-major order."""
+        """Return the ids of the devices that this process drives, in row-major order."""
         return list(self.ids_over(self.grid))
 
     def get_num_devices(self) -> int:
-        """How many chips the mesh has."""
+        """Return how many chips the mesh has."""
         return len(self.chips)
 
     @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
-        """The id of the chip at `coord`."""
+        """Return the id of the chip at `coord`."""
         if not is_inside(tuple(coord), self._shape):
             refuse(
                 f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}"
@@ -136,25 +139,25 @@ class MeshDevice:
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
-        """The id of the chip at a plain (row, column) that is known to be inside the mesh.
+        """Return the id of the chip at a plain (row, column) that is known to be inside the mesh.
 
         `shape` is the shape of the mesh that the coordinate belongs to, by default the present one.
         """
         return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
 
     def ids_over(self, grid: Grid) -> Sequence[int]:
-        """The ids of the chips of a grid whose values this process has."""
+        """Return the ids of the chips of a grid whose values this process has."""
         # If the grid covers all chips, their ids are known in row-major order.
         if len(grid.coords) == len(self.chips):
             return self._ids_of[grid.mesh_shape]
         return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
 
     def get_view(self) -> MeshDeviceView:
-        """A view of the mesh: its shape, and which coordinates are local."""
+        """Return a view of the mesh: its shape, and which coordinates are local."""
         return MeshDeviceView(self.grid)
 
     def get_submeshes(self) -> list[MeshDevice]:
-        """The submeshes of this mesh that are still open."""
+        """Return the submeshes of this mesh that are still open."""
         return list(self._submeshes)
 
     @partial(checked, note=True)
@@ -263,7 +266,7 @@ class MeshDevice:
             refuse(f"{self!r} is closed", cure)
 
     def arch(self) -> Arch:
-        """The chip generation."""
+        """Return the chip generation."""
         return Arch[self.system.chip.arch]
 
     @property
@@ -273,11 +276,11 @@ class MeshDevice:
         return CoreGrid(x=x, y=y)
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
-        """How many columns and rows of cores programs may use; each core has a bank of L1."""
+        """Return the columns and rows of cores for programs; each core has a bank of L1."""
         return CoreCoord(*self.system.chip.core_grid)
 
     def dram_grid_size(self) -> CoreCoord:
-        """How many banks of DRAM a chip has, in one row."""
+        """Return the grid of a chip's DRAM banks, which is one row."""
         return CoreCoord(int(self.system.chip.dram_banks.value), 1)
 
     def clear_program_cache(self) -> None:
@@ -287,7 +290,10 @@ class MeshDevice:
     disable_and_clear_program_cache = clear_program_cache
 
     def num_program_cache_entries(self) -> int:
-        """How many programs a card would have compiled; calls with other values share a program."""
+        """Return how many programs a card would have compiled.
+
+        Calls that differ only in their values share a program.
+        """
         return len(self.programs)
 
     def create_sub_device_manager(

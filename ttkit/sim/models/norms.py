@@ -101,10 +101,10 @@ _enter_norm("rms_norm", False, 4)
 def _enter_halves(norm: str, tiles: int) -> None:
     """Enter the two halves of a norm; each statistic of the rows is in the first column of a tile.
 
-    The first half returns the sums of the squares of the rows, for a layer norm also the sums of
-    the rows. For an input that is sharded over cores, ttnn's kernels return means in bfloat16
-    instead, for a layer norm the mean of the row first. These kernels also write the sum of input
-    and residual into the input.
+    The first half returns the sum of the squares of each row; for a layer norm, it also returns the
+    sum of each row. If the input is sharded over cores, ttnn's kernels return means in bfloat16
+    instead of sums; for a layer norm, the mean of the row then comes first. These kernels also
+    write the sum of input and residual into the input.
     """
 
     def pre(

@@ -147,8 +147,8 @@ def _guarded(
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
     silent = np.errstate(all="ignore")(function)
-    # A key is the classes of a call's arguments. The value says how to sort the
-    # arguments; None means that they stay as they are.
+    # A key has the classes of a call's arguments and the names of its keywords. The value says
+    # how to sort the arguments; None means that they stay as they are.
     ways: dict[tuple, Way | None] = {}
     tapes = tape.running
 
@@ -299,7 +299,7 @@ def in_place(function: Callable) -> Callable:
     def call(*args, **how):
         return written(function(*args, **how), [*args, *how.values()][0])
 
-    call.__doc__ = f"Write into the first tensor, and return it: {function.__doc__}"
+    call.__doc__ = f"{function.__doc__} The result is written into the first tensor."
     return call
 
 

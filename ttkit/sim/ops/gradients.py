@@ -46,8 +46,8 @@ FORWARD["where"] = lambda condition, yes, no: np.where(condition != 0, yes, no)
 QUADRATIC = {
     *"add addalpha addcmul assign lerp mul rsub squared_difference sub subalpha where".split()
 }
-# Near 0 these, except pow by its exponent, have a power or a logarithm of the operand, so the
-# distance must become as small as the operand.
+# These contain a power or a logarithm of the operand, so near 0 the distance must become as small
+# as the operand. The exponent of pow is an exception.
 SCALED = {*"div log log10 log2 pow rdiv reciprocal rpow rsqrt sqrt xlogy".split()}
 # These take the mean of the slopes on both sides. This matters for abs at 0, for max and min where
 # the operands are equal, and for the quadratic ones everywhere: over so large a distance their two
@@ -99,8 +99,9 @@ def slope(name: str, operands: list, which: int, **how):
     Where `EXACT` has no derivative, the result is a central difference in float64, whose error is
     hardly visible in float32. At an edge or a jump, for example of relu6 or floor, the slope of the
     flatter side is the result, as in torch. Where the slope is infinite, for example that of sqrt
-    at 0, the result is a large number or NaN. Closer than about 1e-6 to such a place that is not 0,
-    for example to 1 for acosh, the result is the slope of the flatter side and too small.
+    at 0, the result is a large number or NaN. If such a place is not 0 (for acosh it is 1) and the
+    operand is closer to it than about 1e-6, the result is too small: it is the slope of the flatter
+    side.
     """
     if blocks.idle[0]:
         return operands[which]

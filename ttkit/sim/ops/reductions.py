@@ -60,8 +60,8 @@ REDUCTIONS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
     "max": (partial(np.maximum.reduce, keepdims=True), 1),
     "min": (partial(np.minimum.reduce, keepdims=True), 1),
     "prod": (partial(np.multiply.reduce, keepdims=True), 1),
-    # Four flops: each element is added for the mean, the mean is subtracted, the difference is
-    # squared, and the square is added.
+    # These four flops add an element for the mean, subtract the mean, square the difference, and
+    # add the square.
     "var": (_variance, 4),
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), 4),
 }

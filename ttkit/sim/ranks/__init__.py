@@ -51,12 +51,12 @@ class SharedSystem(System):
 
 
 def world_size() -> int:
-    """How many ranks MPI started; 1 where MPI did not start this process."""
+    """Return how many ranks MPI started, or 1 if MPI did not start this process."""
     return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
 
 
 def binding() -> tuple[int, int] | None:
-    """Mesh id and host rank that this process was given; None for a process on its own."""
+    """Return the mesh id and host rank of this process, or None for a process on its own."""
     given = [os.environ.get(name, "").strip() for name in ("TT_MESH_ID", "TT_MESH_HOST_RANK")]
     if world_size() == 1 or not given[0]:
         return None

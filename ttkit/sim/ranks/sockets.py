@@ -90,7 +90,7 @@ class _Channel:
             mpi.compare(call, self.everyone)
 
     def _to(self, rank: int) -> tuple[Any, int]:
-        """The communicator of all ranks at the socket, and a rank's number in it."""
+        """Return the communicator of all ranks at the socket, and a rank's number in it."""
         return mpi.world().group(self.everyone), self.everyone.index(rank)
 
     def send(self, rank: int, about: str, values: Array) -> None:
@@ -209,13 +209,13 @@ def create_socket_pair(
 
 
 def _driver(mesh: MeshDevice, core: MeshCoreCoord) -> int:
-    """The rank that drives the chip of a core."""
+    """Return the rank that drives the chip of a core."""
     host = mesh.grid.owner_of(tuple(core.device_coord))
     return mpi.me() if host is None else mpi.world().ranks([host])[0]
 
 
 def _shift(pairs: dict[Coordinate, Coordinate], shape: Coordinate) -> tuple[int, int] | None:
-    """The axis and the step by which each chip sends to a neighbour, or None if there is none."""
+    """Return the axis and step by which each chip sends to a neighbour, or None if it does not."""
     for axis, n in enumerate(shape):
         for step in (1, -1) if n > 1 else ():
             after = {

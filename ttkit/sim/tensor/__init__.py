@@ -65,7 +65,7 @@ class _Integers:
         return f"{type(self).__name__}({list(self._values)})"
 
     def dims(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         return len(self._values)
 
 
@@ -89,7 +89,7 @@ class MeshShape(_Integers):
             fail("MeshShape([])", "MeshShape cannot have 0 dimensions", "MeshShape(rows, columns)")
 
     def mesh_size(self) -> int:
-        """The number of devices."""
+        """Return the number of devices."""
         return math.prod(self._values)
 
 
@@ -213,18 +213,18 @@ class TensorTopology:
         return found
 
     def distribution_shape(self) -> MeshShape:
-        """The shape over which the placements run.
+        """Return the shape over which the placements run.
 
         It is the mesh's shape or the one that overrides it, or [n] for a distribution over n chips.
         """
         return MeshShape(self._shape)
 
     def placements(self) -> list[Placement]:
-        """One placement for each axis of the distribution shape."""
+        """Return one placement for each axis of the distribution shape."""
         return list(self._placements)
 
     def mesh_coords(self) -> list[MeshCoordinate]:
-        """The devices that have a shard, in the order of the distribution."""
+        """Return the devices that have a shard, in the order of the distribution."""
         return [MeshCoordinate(c) for c in self._coords]
 
     def __repr__(self) -> str:

@@ -128,7 +128,7 @@ class _Distribution:
         self._offset = _check_offset(config._offset, over, shape)
 
     def config(self):
-        """The configuration that this was made from."""
+        """Return the configuration that this was made from."""
         return self._config
 
 
@@ -315,7 +315,7 @@ class ReplicateTensorToMeshWrapper:
         self._mapper = replicate_tensor_to_mesh_mapper(mesh_device)
 
     def unwrap(self) -> CppTensorToMesh:
-        """The mapper."""
+        """Return the mapper."""
         return self._mapper
 
 

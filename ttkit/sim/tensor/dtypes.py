@@ -170,7 +170,7 @@ TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in _tiles.items()}
 
 
 def bytes_of(padded_shape: Sequence[int], dtype: DataType) -> int:
-    """Bytes that a shard of this padded shape takes on its chip.
+    """Return the bytes that a shard of this padded shape takes on its chip.
 
     Example:
         >>> bytes_of((64, 32), DataType.BFLOAT16), bytes_of((64, 32), DataType.BFLOAT8_B)
@@ -191,7 +191,7 @@ class Tile(NamedTuple):
     transpose_tile: bool = False
 
     def get_tile_size(self, dtype: DataType) -> int:
-        """Bytes of a tile."""
+        """Return the bytes of a tile."""
         return bytes_of(self.tile_shape, dtype)
 
 

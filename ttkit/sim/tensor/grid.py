@@ -64,11 +64,11 @@ class Grid:
 
     @cached_property
     def local(self) -> bool:
-        """True where this process drives every covered chip."""
+        """Whether this process drives every covered chip."""
         return len(self.coords) == len(self.covers)
 
     def owner_of(self, coordinate: Coordinate) -> int | None:
-        """The host rank that drives a chip, or None if no ranks share the machine."""
+        """Return the host rank that drives a chip, or None if no ranks share the machine."""
         return self.owners.ranks[place_of(coordinate, self.mesh_shape)] if self.owners else None
 
 
@@ -79,11 +79,11 @@ class MeshDeviceView:
         self._grid = grid
 
     def shape(self) -> MeshShape:
-        """Rows and columns."""
+        """Return the rows and columns."""
         return MeshShape(self._grid.mesh_shape)
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this process drives the chip at `coord`."""
+        """Return whether this process drives the chip at `coord`."""
         grid, place = self._grid, tuple(coord)
         inside = is_inside(place, grid.mesh_shape)
         return inside and (grid.owners is None or grid.owner_of(place) == grid.owners.me)
@@ -95,7 +95,7 @@ def grid_over(
     coords: tuple[Coordinate, ...] | None = None,
     owners: Owners | None = None,
 ) -> Grid:
-    """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
+    """Return the grid of the chips at `coords` (in row-major order), or of the whole mesh."""
     return _grid(mesh_shape, coords or tuple(itertools.product(*map(range, mesh_shape))), owners)
 
 
@@ -115,7 +115,7 @@ def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners
 
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
-    """The number of a chip in row-major order."""
+    """Return the number of a chip in row-major order."""
     return int(np.ravel_multi_index(coordinate, shape))
 
 

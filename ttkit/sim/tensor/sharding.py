@@ -114,7 +114,7 @@ class CoreRangeSet:
         return [core for each in self.core_ranges for core in each.cores(row_wise)]
 
     def ranges(self) -> Collection[CoreRange]:
-        """The rectangles."""
+        """Return the rectangles."""
         return self.core_ranges
 
     def num_cores(self) -> int:
@@ -122,7 +122,7 @@ class CoreRangeSet:
         return len(self.cores())
 
     def bounding_box(self) -> CoreRange:
-        """The smallest rectangle that has all cores."""
+        """Return the smallest rectangle that has all cores."""
         xs, ys = zip(*self.cores())
         return CoreRange(CoreCoord(min(xs), min(ys)), CoreCoord(max(xs), max(ys)))
 

@@ -109,11 +109,11 @@ class Tensor:
         return to_numpy(value, mesh_composer=composer).view(Values)
 
     def get_value(self) -> Value:
-        """The ttnn tensor."""
+        """Return the ttnn tensor."""
         return self._value
 
     def full(self) -> Value:
-        """The ttnn tensor that operations compute with; see `Parameter.full`."""
+        """Return the ttnn tensor that operations compute with; see `Parameter.full`."""
         return self._value
 
     def set_value(self, value: Value) -> None:
@@ -129,11 +129,11 @@ class Tensor:
         self.set_value(value)
 
     def shape(self) -> list[int]:
-        """The shape on one device."""
+        """Return the shape on one device."""
         return list(self.get_value().shape)
 
     def get_requires_grad(self) -> bool:
-        """Whether `backward` accumulates a gradient here."""
+        """Return whether `backward` accumulates a gradient here."""
         return self._requires_grad
 
     def set_requires_grad(self, requires_grad: bool) -> None:
@@ -141,7 +141,7 @@ class Tensor:
         self._requires_grad = requires_grad
 
     def get_grad(self) -> Value | None:
-        """The gradient accumulated so far, of the value's shape, or None."""
+        """Return the gradient accumulated so far, of the value's shape, or None."""
         return self._grad
 
     def set_grad(self, grad: Value | None) -> None:
@@ -153,7 +153,7 @@ class Tensor:
         self.set_grad(grad if self._grad is None else self._grad + grad)
 
     def is_grad_initialized(self) -> bool:
-        """Whether there is a gradient."""
+        """Return whether there is a gradient."""
         return self._grad is not None
 
     def backward(self, retain_graph: bool = False) -> None:
@@ -221,7 +221,10 @@ class Tensor:
     __radd__, __rmul__ = __add__, __mul__
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        """The product over the last two dimensions; a leading dimension of `other` may be 1."""
+        """Return the product over the last two dimensions.
+
+        A leading dimension of `other` may be 1.
+        """
         return self._with(
             "matmul",
             other,

@@ -49,10 +49,10 @@ def _rows(value: Value) -> Value:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out].
+    """Return x W^T + b, [..., out].
 
-    With n weights, it does n matmuls: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows,
-    out]."""
+    The shapes are x [..., in], weight [1, 1, out, in] and bias [1, 1, 1, out]. With n weights, [1,
+    n, out, in], and x [1, n, rows, in], it does n matmuls and returns [1, n, rows, out]."""
     value, biases = x.get_value(), [bias] if bias else []
     out = ttnn.linear(value, weight.full(), bias=bias.full() if bias else None, transpose_b=True)
 
@@ -76,22 +76,22 @@ def _elementwise(
 
 
 def gelu(x: Tensor) -> Tensor:
-    """GELU by tanh, element by element."""
+    """Return GELU by tanh, element by element."""
     return _elementwise("gelu", x, ttnn.gelu, ttnn.gelu_bw, variant=ttnn.GeluVariant.Tanh)
 
 
 def silu(x: Tensor) -> Tensor:
-    """x sigmoid(x), element by element."""
+    """Return x sigmoid(x), element by element."""
     return _elementwise("silu", x, ttnn.silu, ttnn.silu_bw)
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0), element by element."""
+    """Return max(x, 0), element by element."""
     return _elementwise("relu", x, ttnn.relu, ttnn.relu_bw)
 
 
 def softmax(x: Tensor) -> Tensor:
-    """Softmax over the last dimension."""
+    """Return the softmax over the last dimension."""
     probs = ttnn.softmax(x.get_value(), dim=-1)
     return recorded("softmax", probs, [x], lambda grad: [softmax_back(probs, grad)])
 
@@ -152,8 +152,9 @@ def heads_fusion(x: Tensor) -> Tensor:
 def layernorm(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, epsilon: float = 1e-5
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension (Ba, Kiros,
-    Hinton 2016).
+    """Return (x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension.
+
+    This is layer normalization (Ba, Kiros, Hinton 2016).
     """
     value, w = x.get_value(), weight.full()
     out = ttnn.layer_norm(value, weight=w, bias=bias.full() if bias else None, epsilon=epsilon)
@@ -162,7 +163,10 @@ def layernorm(
 
 
 def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
-    """x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang, Sennrich 2019)."""
+    """Return x / sqrt(mean(x^2) + epsilon) * weight over the last dimension.
+
+    This is RMS normalization (Zhang, Sennrich 2019).
+    """
     out = ttnn.rms_norm(x.get_value(), weight=weight.full(), epsilon=epsilon)
     return _norm("rmsnorm", out, [x, weight], epsilon, lambda value: value)
 
@@ -203,9 +207,10 @@ def _norm(
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Value | None = None
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d) + mask) V (Vaswani 2017); query heads may share keys (Ainslie 2023).
+    """Return softmax(Q K^T / sqrt(d) + mask) V (Vaswani 2017).
 
-    The heads of a group are stacked as rows, so their keys and values need no copies.
+    Query heads may share keys (Ainslie 2023). The heads of a group are stacked as rows, so their
+    keys and values need no copies.
 
     Args:
         query: [B, heads, S, d].
@@ -320,7 +325,7 @@ def positions(values: Value, start: int, end: int) -> Value:
 
 
 def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
-    """Rotary positions: rotate each pair (2i, 2i + 1) by its position's angle (Su 2021).
+    """Rotate each pair (2i, 2i + 1) by its position's angle: rotary positions (Su 2021).
 
     Args:
         x: [B, heads, S, d].

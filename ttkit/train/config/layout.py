@@ -26,7 +26,7 @@ from ttkit.train.config.settings import (
 
 TILE = 32
 SHARED_ALONG = {
-    # ZeRO shards what chips would otherwise hold alike, along the axis of either strategy.
+    # Without ZeRO, the chips along the axis of DDP or CP hold equal values. ZeRO shards these.
     "zero": ("enable_ddp", "enable_cp"),
     "expert_parallel": ("enable_ddp",),
     "sequence_parallel": ("enable_tp",),

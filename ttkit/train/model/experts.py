@@ -118,7 +118,10 @@ class Experts(Module):
         return self.training and self.config.balance_loss > 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, S, W] -> the same shape; with sequence parallelism [B, 1, S / tp, W]."""
+        """Return the layer's output for x [B, 1, S, W], in the same shape.
+
+        With sequence parallelism, the shape is [B, 1, S / tp, W].
+        """
         config, layout = self.config, self.layout
         k, experts = config.experts_per_token, config.num_experts
         weight = used_on_shards(self.router.weight, layout)

@@ -125,7 +125,7 @@ class Attention(Module):
         self.rotary, self.keeps_scores = rotary, config.attention == "stored"
 
     def forward(self, x: Tensor, cache=None) -> Tensor:
-        """[B, 1, S, E] -> the same shape.
+        """Return the attention's output for x [B, 1, S, E], in the same shape.
 
         Args:
             cache: a `ttkit.train.Sampler`, which has the keys and values of earlier tokens. Then x
@@ -192,12 +192,15 @@ class Vocabulary(Module):
         return self.layout.numbers(self.padded, 3)
 
     def embed(self, ids: Value) -> Tensor:
-        """Tokens [B, 1, 1, S] -> [B, 1, S, E]; a device without a token's row adds zeros."""
+        """Return tokens [B, 1, 1, S] as vectors [B, 1, S, E].
+
+        A device adds zeros for a token whose row it does not have.
+        """
         numbers = self.numbers if self.layout.tp > 1 else None
         return leave(ops.embedding(ids, self.table, numbers), self.layout)
 
     def logits(self, x: Tensor) -> Tensor:
-        """[B, 1, S, E] -> [B, 1, S, V on this device]."""
+        """Return the logits [B, 1, S, V on this device] for x [B, 1, S, E]."""
         y = ops.linear(enter(x, self.layout), self.head)
         if self.padded > self.vocab_size:
             y = padding_masked(y, self.numbers, self.vocab_size)
@@ -249,13 +252,13 @@ class Block(Module):
         self.dropout = Dropout(config.dropout_prob)
 
     def forward(self, x: Tensor, cache=None) -> Tensor:
-        """[B, 1, S, E] -> the same shape."""
+        """Return the block's output for x [B, 1, S, E], in the same shape."""
         x = x + self.dropout(self.attention(self.norm1(x), cache))
         y = self.norm2(x)
         return x + self.dropout(self.experts(y) if self.experts else self.mlp(y))
 
     def mlp(self, x: Tensor) -> Tensor:
-        """[B, 1, S, E] -> the same shape."""
+        """Return the MLP's output for x [B, 1, S, E], in the same shape."""
         if self.gate:
             x = enter(x, self.gate.layout)
             y = ops.silu(ops.linear(x, self.gate.weight)) * ops.linear(x, self.up.weight)
@@ -329,11 +332,11 @@ class Transformer(Module):
         self.parameters()  # This call gives each parameter its name.
 
     def dropouts(self) -> list[Dropout]:
-        """The dropouts of the embedding and of each block."""
+        """Return the dropouts of the embedding and of each block."""
         return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
     def embed(self, ids: Value, cache=None) -> Tensor:
-        """Tokens [B, 1, 1, S] -> [B, 1, S, E]; a GPT adds the vectors of the positions."""
+        """Return tokens [B, 1, 1, S] as vectors [B, 1, S, E]; a GPT adds those of the positions."""
         x = self.vocabulary.embed(ids)
         if self.position:
             length = ids.shape[-1] * self.layout.cp
@@ -362,7 +365,7 @@ class Transformer(Module):
         return Tensor(self.layout.place(rows, cp_dim=2), False) @ table
 
     def forward(self, ids, cache=None) -> Tensor:
-        """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device].
+        """Return the logits [B, 1, S, V on this device] for tokens [B, 1, 1, S].
 
         A pipeline stage after the first takes [B, 1, S, E] in place of tokens. A stage before the
         last returns [B, 1, S, E] in place of logits."""

@@ -129,7 +129,7 @@ class Parameter(Tensor):
         return self.get_value().dtype
 
     def get_value(self) -> Value:
-        """The ttnn tensor that the chips keep: with ZeRO 3 a shard of the weight on each.
+        """Return the ttnn tensor that the chips keep: with ZeRO 3 a shard of the weight on each.
 
         Raises:
             TTKitError: the parameter has no values yet.
@@ -327,7 +327,7 @@ class Linear(Module):
             self.bias = Parameter(bias_shape, start, self.layout, self.shards[1])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out]."""
+        """Return [..., out] for x [..., in]."""
         return ops.linear(x, self.weight, self.bias)
 
 
@@ -366,7 +366,10 @@ class ColumnParallelLinear(Linear):
         self.gather_output = gather_output
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, S, in] -> [B, 1, S, out on this device], or all outputs with `gather_output`."""
+        """Return [B, 1, S, out on this device] for x [B, 1, S, in].
+
+        With `gather_output`, return all outputs.
+        """
         y = super().forward(enter(x, self.layout))
         if self.gather_output:
             y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
@@ -395,7 +398,7 @@ class RowParallelLinear(Linear):
         self.input_is_parallel = input_is_parallel
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, S, in on this device] -> [B, 1, S, out]."""
+        """Return [B, 1, S, out] for x [B, 1, S, in on this device]."""
         x = x if self.input_is_parallel else scatter(x, 3, self.layout.tp_axis)
         y = leave(ops.linear(x, self.weight), self.layout)
         return y + used_on_shards(self.bias, self.layout) if self.bias else y
@@ -412,7 +415,7 @@ class LayerNorm(Module):
         self.bias = Parameter((1, 1, 1, features), constant(0.0), layout) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, S, E] -> the same shape."""
+        """Return the normalized x [B, 1, S, E], in the same shape."""
         weight = used_on_shards(self.weight, self.layout)
         return ops.layernorm(x, weight, self.bias and used_on_shards(self.bias, self.layout))
 
@@ -425,7 +428,7 @@ class RMSNorm(Module):
         self.weight = Parameter((1, 1, 1, features), constant(1.0), self.layout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, S, E] -> the same shape."""
+        """Return the normalized x [B, 1, S, E], in the same shape."""
         return ops.rmsnorm(x, used_on_shards(self.weight, self.layout), self.epsilon)
 
 

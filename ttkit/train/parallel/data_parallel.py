@@ -63,8 +63,8 @@ def average_gradients(parameters: Mapping[str, Parameter], bucket_mb: float = 0)
 
     Args:
         bucket_mb: the largest size of a bucket of gradients in MB; with 0 each gradient is sent
-            alone. Always sent alone are gradients that ZeRO shards, those of experts, and those
-            whose size is no multiple of 32.
+            alone. These gradients are never put into a bucket: those that ZeRO shards, those of
+            experts, and those whose size is not a multiple of 32.
     """
     # Backward computes the last layer's gradients first, so sending these first can overlap the
     # communication with the rest of the backward pass.

@@ -120,7 +120,7 @@ def _where(mask: Value, yes: Values, no: Values) -> list[Value]:
 def ring_attention_sdpa(
     query: Tensor, key: Tensor, value: Tensor, layout: Layout | None = None, causal: bool = True
 ) -> Tensor:
-    """Attention over a sequence that the chips of the context-parallel axis share.
+    """Return the attention over a sequence that the chips of the context-parallel axis share.
 
     Args:
         query: [B, heads, S / cp, d], positions in `zigzag` order.

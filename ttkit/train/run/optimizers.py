@@ -84,7 +84,7 @@ class Optimizer:
         raise NotImplementedError
 
     def get_lr(self) -> float:
-        """The learning rate."""
+        """Return the learning rate."""
         return self.lr
 
     def set_lr(self, lr: float) -> None:

@@ -199,7 +199,7 @@ class Curves(Chart):
             dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            if len({*y}) == 1 < len(y):  # A level is not data: the others are compared with it.
+            if len({*y}) == 1 < len(y):  # This is a level to compare the other curves with.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
             # A legend leaves out the label "_": dots that are nowhere need no sign.
             label = name if points or name not in self.dots else "_"

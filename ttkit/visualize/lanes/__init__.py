@@ -33,9 +33,9 @@ from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # The names of lanes are LEFT px wide, all their bars WIDTH px.
 LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and a legend.
-NARROW = 7  # Lines would hide the colour of a bar that is narrower, in px.
+NARROW = 7  # Bars narrower than this many px are not hatched: lines would hide their colour.
 LATER = 30  # A bar that never starts is this many px wide.
-SIZE = 12.5  # This size of letters is at least 10 px on the page, also if the drawing shrinks.
+SIZE = 12.5  # This size of letters is at least 10 px on the page, even if the drawing shrinks.
 # More bars than this are merged into a few shapes without texts, so that the page stays small.
 MANY = 600
 LEFT_WORDS: Attributes = {"size": SIZE, "text_anchor": "start"}
