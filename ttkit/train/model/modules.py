@@ -366,10 +366,7 @@ class ColumnParallelLinear(Linear):
         self.gather_output = gather_output
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [B, 1, S, out on this device] for x [B, 1, S, in].
-
-        With `gather_output`, return all outputs.
-        """
+        """Return [B, 1, S, out on this device], or all outputs with `gather_output`."""
         y = super().forward(enter(x, self.layout))
         if self.gather_output:
             y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
