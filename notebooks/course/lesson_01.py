@@ -22,8 +22,8 @@ from ttkit.visualize.mesh import grid_of, system_grid
 
 
 # ---------------------------------------------------------------- an order of the chips
-def fullest(order: Sequence[int]) -> str:
-    """Return the messages on the busiest pair of a T3000 and their modelled time, as text.
+def fullest(order: Sequence[int]) -> tuple[int, float]:
+    """Return the messages on the busiest pair of a T3000, and their modelled time in ms.
 
     Each chip of the order sends 64 MiB to the chip before it and to the chip after it.
     """
@@ -33,7 +33,7 @@ def fullest(order: Sequence[int]) -> str:
             messages.update(pairwise(machine.route(*way)))
     link, links, most = machine.link, machine.links, max(messages.values())
     seconds = most * hop_time_s(link, (64 << 20) / links, busy_traffic(link), links)
-    return f"{most} on the busiest pair, {1e3 * seconds:4.1f} ms (modelled)"
+    return most, 1e3 * seconds
 
 
 # ---------------------------------------------------------------- what opens

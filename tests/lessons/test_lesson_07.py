@@ -6,7 +6,7 @@ import pytest
 from answers import both, put
 
 import ttkit
-from course.lesson_07 import PRODUCTS
+from course.lesson_07 import PRODUCTS, counted
 from ttkit import ttnn
 
 
@@ -182,3 +182,24 @@ def test_the_products_are_those_that_torch_makes_without_sending(torch):
     # as torch prints them
     short = {"Replicate": "R", "Shard(0)": "S(0)", "Shard(1)": "S(1)", "Partial": "P(sum)"}
     assert found == {pair: short[result] for pair, result in PRODUCTS.items()}
+
+
+@pytest.mark.long
+def test_what_a_dtensor_sends_is_what_the_lesson_asks(torch):
+    """The answers of the guess 07.placement."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, init_device_mesh
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=4)
+    try:
+        mesh = init_device_mesh("cpu", (4,))
+        product = DTensor.from_local(torch.ones(128, 256), mesh, [Partial()])
+        bias = DTensor.from_local(torch.ones(256), mesh, [Replicate()])
+        with CommDebugMode() as adding:
+            added = product + bias
+        with CommDebugMode() as curving:
+            torch.nn.functional.gelu(added)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert counted(adding) == "nothing" and counted(curving) == "1 x all_reduce"
+    assert added.to_local()[0, 0] == 1.25  # each rank adds a quarter of the bias
