@@ -35,18 +35,18 @@ class Loaded(NamedTuple):
 
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
-    if Path(path).suffix.lower() in (".yaml", ".yml"):
+    file = Path(path)
+    if file.suffix.lower() in (".yaml", ".yml"):
         # This import loads pydantic, which only the old form needs.
         from ttkit.descriptors.old_yaml import old_descriptor
 
         old, findings = old_descriptor(text, path)
         if old is None:
             return Loaded(None, findings)
-        new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
+        new = load_text(descriptor_text(old), f"{file.stem}.textproto")
         # The lines of the converted text are not those of this file, so the findings get line 0.
         findings = [finding._replace(path=path, line=0) for finding in new.findings]
-        stem = Path(path).stem
-        cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
+        cure = f"ttkit convert {file.stem}.yaml > {file.stem}.textproto, and name that"
         refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."
         findings.append(Finding("warning", path, 1, refused, cure))
         return new._replace(findings=findings)
@@ -56,7 +56,7 @@ def load_text(text: str, path: str) -> Loaded:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
         return Loaded(None, [Finding("error", path, line, what, cure)])
-    document, findings = Document(Path(path)), []
+    document, findings = Document(file), []
     for line, name, near in textproto.note_fields(document, text):
         what = f"unknown field '{name}': the real library skips it without a message"
         cure = f"write {near}, or remove it" if near else "remove it"
@@ -66,7 +66,7 @@ def load_text(text: str, path: str) -> Loaded:
         findings.append(document.finding(tuple(where.split()), what, cure))
     if broken:
         return Loaded(None, findings, report)
-    name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
+    name = file.stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
     return Loaded(_from_message(message, name), findings)
 
 

@@ -164,9 +164,8 @@ def me() -> int:
 @cache
 def members(grid: Grid) -> list[int]:
     """Return the ranks that drive chips of a grid, in the order of their host ranks."""
-    return world().ranks(
-        sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
-    )
+    owners: Any = map(grid.owner_of, grid.covers)
+    return world().ranks(sorted(set(owners)))
 
 
 def compare(call: object, ranks: Sequence[int]) -> None:
