@@ -39,7 +39,7 @@ def _softmax_rows(rows: Array, out: Array) -> None:
 
 def softmax_of(array: Array) -> Array:
     """Return the softmax of float32 values along the last axis, in blocks of rows."""
-    return blocks.rowwise(_softmax_rows, array)
+    return blocks.by_blocks(_softmax_rows, array, of_rows=True)
 
 
 @operation("softmax", flops=each_element(5))

@@ -85,7 +85,7 @@ def _silu(x: Array, out: Array, t: Array) -> None:
 
 
 def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
-    return lambda x: blocks.elementwise(kernel, x)
+    return lambda x: blocks.by_blocks(kernel, x)
 
 
 def _ufunc(function: Callable[..., Array]) -> Function:
