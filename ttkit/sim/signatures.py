@@ -9,7 +9,7 @@ import inspect
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
@@ -106,8 +106,7 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may follow one with a default. Python would refuse
         # this order.
-        unchecked = partial(inspect.Signature, __validate_parameters__=False)
-        found.append(unchecked(made))
+        found.append(inspect.Signature(made, __validate_parameters__=False))
     return found
 
 

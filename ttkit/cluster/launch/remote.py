@@ -192,9 +192,8 @@ EXCLUDED = (
     "checkpoints",
 )
 SHOWN = 20  # At most this many files of a host are shown.
-PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 INSTALLATION = (
-    f"{PYTHON} -m venv .venv",
+    "python{}.{} -m venv .venv".format(*sys.version_info),
     ".venv/bin/python -m pip --disable-pip-version-check install --quiet --editable .",
 )
 

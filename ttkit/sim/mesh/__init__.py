@@ -204,8 +204,7 @@ class MeshDevice:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
                 asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
                 fail(asked, f"{rule} along dimension {axis}")
-        starts = (range(0, m, n) for n, m in zip(shape, self._shape))
-        corners = itertools.product(*starts)
+        corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape)))
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
     @partial(checked, name="MeshDevice.reshape", note=True)

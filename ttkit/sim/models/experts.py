@@ -149,8 +149,7 @@ def moe(
     scores = x + experts
     order = np.argsort(-scores, -1, kind="stable")[..., :k]
     weights = softmax_of(np.take_along_axis(scores, order, -1) + best)
-    weight = (weights * (order == 0)).sum(-1, keepdims=True)
-    return on.result(weight)
+    return on.result((weights * (order == 0)).sum(-1, keepdims=True))
 
 
 @operation("moe_expert_token_remap", "arrange")
@@ -213,8 +212,7 @@ def moe_routing_remap(
         refuse(f"Number of non zero weights ({count}) must be evenly divisible by {size}")
     chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
-    own = number // (count // size) == chip
-    return on.result(array * own)
+    return on.result(array * (number // (count // size) == chip))
 
 
 @operation("sparse_matmul", "product", flops=product_flops)

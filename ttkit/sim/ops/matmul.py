@@ -83,8 +83,7 @@ def _parts(a: Array, b: Array, out: Array, count: int) -> list[partial]:
 def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
     """Refuse row-major operands, and shapes that do not fit together."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
-        cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
-        refuse("Inputs to matmul must be tilized", cure)
+        refuse("Inputs to matmul must be tilized", "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout")
     if a[-1] != b[-2]:
         refuse(
             "The width of the first tensor must be equal to the height of the second tensor. "

@@ -169,8 +169,7 @@ class MeshSocket:
         both = zip(channel.pairs, channel.ranks)
         for pair, ranks in sorted(both, key=lambda c: c[0][1]):
             if ranks[end.value] == mpi.me():
-                chip = pair[end.value]
-                self._chips.setdefault(ranks[1 - end.value], []).append(chip)
+                self._chips.setdefault(ranks[1 - end.value], []).append(pair[end.value])
         return self
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:

@@ -152,8 +152,7 @@ def devices_of(
     """
     if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh)):
         start = offset or (0,) * len(mesh)
-        ranges = (range(o, o + n) for o, n in zip(start, over))
-        return tuple(itertools.product(*ranges))
+        return tuple(itertools.product(*(range(o, o + n) for o, n in zip(start, over))))
     return tuple(itertools.islice(np.ndindex(*mesh), math.prod(over)))
 
 
