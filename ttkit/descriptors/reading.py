@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -159,11 +159,11 @@ def _connections(message) -> Iterator[Connection]:
     graph = message.graph_descriptors[0]
     ids = [node.mesh.mesh_id for node in graph.instances]
     topology = graph.graph_topology
-    pairs: list[tuple[int, int]] = []
+    pairs: Iterable[tuple[int, int]] = ()
     if topology.layout_type == rules.ALL_TO_ALL:
-        pairs = list(itertools.combinations(ids, 2))
+        pairs = itertools.combinations(ids, 2)
     elif graph.HasField("graph_topology"):  # A ring of two meshes has one connection.
-        pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
+        pairs = itertools.pairwise(ids if len(ids) < 3 else [*ids, ids[0]])
     for pair in pairs:
         yield Connection(pair, *_links(topology.channels))
     for connection in graph.connections:

@@ -162,8 +162,11 @@ def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]
     """
     shell, here = os.environ, str(Path.cwd().resolve())
     blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
-    passed = (name for name in shell if name.startswith(PASSTHROUGH) and name not in blocked)
-    environment = {name: shell[name] for name in passed}
+    environment = {
+        name: value
+        for name, value in shell.items()
+        if name.startswith(PASSTHROUGH) and name not in blocked
+    }
     home = shell.get("TT_METAL_HOME", here)
     base = shell.get("TT_METAL_CACHE")
     cache = f"{base}_" if base else os.path.expanduser("~/.cache/")

@@ -123,17 +123,18 @@ class MeshDevice:
     @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
-        if not is_inside(tuple(coord), self._shape):
+        place = tuple(coord)
+        if not is_inside(place, self._shape):
             refuse(
                 f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}"
             )
-        if tuple(coord) not in self.grid.coords:
+        if place not in self.grid.coords:
             refuse(
                 f"Cannot get device for remote device at coordinate {coord!r}: host rank "
-                f"{self.grid.owner_of(tuple(coord))} drives it",
+                f"{self.grid.owner_of(place)} drives it",
                 "mesh.get_view().is_local(coordinate) first",
             )
-        return self.id_at(tuple(coord))
+        return self.id_at(place)
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
         """The id of the chip at a plain (row, column) that is known to be inside the mesh.
@@ -171,7 +172,7 @@ class MeshDevice:
         """
         self.check_open()
         shape = self._part(submesh_shape, offset)
-        start = (0,) * len(shape) if offset is None else tuple(offset)
+        start = tuple(offset or (0,) * len(shape))
         if any(o + n > m for o, n, m in zip(start, shape, self._shape)):
             rule = (
                 f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
@@ -227,7 +228,7 @@ class MeshDevice:
             self.chips = tuple(self.id_at(place) for place in line)
         elif max(shape) != count:
             where = {self.system.coordinate_of[device]: device for device in self.chips}
-            sides = tuple(len({place[axis] for place in where}) for axis in (0, 1))
+            sides = tuple(len(set(axis)) for axis in zip(*where))
             if shape not in (sides, sides[::-1]):
                 refuse(
                     f"Request to reshape to {new_shape!r}, but it is not possible to form a "

@@ -110,9 +110,8 @@ def open_mesh_device(
             )
         shape = tuple(mesh_shape)
     else:
-        shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        corner = (0, 0) if offset is None else tuple(offset)
-        ids = _ids(system, shape, corner, asked)
+        shape = tuple(mesh_shape or system.shape)
+        ids = _ids(system, shape, tuple(offset or (0, 0)), asked)
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
