@@ -10,12 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import Operands, looked_up, operation, shaped, spread
+from ttkit.sim.ops import Array, Operands, looked_up, operation, shaped, spread
 from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 def by_pages(cache: Array, table: Array, lead: int) -> Array:

@@ -14,14 +14,21 @@ from ttkit.sim.collectives.async_forms import joined, values_on_all_chips
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
-from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaped, shaping, written
+from ttkit.sim.ops import (
+    Array,
+    Operands,
+    each_element,
+    on_mesh,
+    operation,
+    shaped,
+    shaping,
+    written,
+)
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 # ---------------------------------------------------------------- to the experts and back

@@ -12,6 +12,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
+    Array,
     Operands,
     checked,
     each_element,
@@ -27,7 +28,6 @@ from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
-Array = np.ndarray
 
 
 def _weighted(on: Operands, normal: Array) -> Array:

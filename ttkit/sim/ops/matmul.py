@@ -10,13 +10,12 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops import OPERATIONS, Operands, operation, shaped, with_rank
+from ttkit.sim.ops import OPERATIONS, Array, Operands, operation, shaped, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
-Array = np.ndarray
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
 # From this many multiply-adds on, summed over the matmuls of a call, several threads

@@ -14,12 +14,11 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import on_mesh, operation, result
+from ttkit.sim.ops import Array, on_mesh, operation, result
 from ttkit.sim.tensor import GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
-Array = np.ndarray
 Function = Callable[[Array], Array]
 F = np.float32
 SQRT_2_OVER_PI = F(math.sqrt(2 / math.pi))

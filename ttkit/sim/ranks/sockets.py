@@ -13,15 +13,13 @@ from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives.ccl import report
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops import checked, on_mesh, operation
+from ttkit.sim.ops import Array, checked, on_mesh, operation
 from ttkit.sim.ranks import mpi, world_size
 from ttkit.sim.tensor import BufferType, MeshCoordinate, _Enum
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import Coordinate
 from ttkit.sim.tensor.sharding import CoreCoord
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 class MeshCoreCoord(NamedTuple):
