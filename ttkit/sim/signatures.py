@@ -19,18 +19,13 @@ from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
 # The keys are keywords of earlier versions, and the values are their names in ttnn 0.81.1. With ""
-# ttnn 0.81.1 does not have the keyword any more, and the keyword changes no value.
-OLDER = {
-    "accurate_mode": "",
-    "distributed_program_config": "",
-    "fast_and_approximate_mode": "",
-    "mesh_device": "",  # A tensor knows its mesh, so the call does not need one.
-    "reciprocals": "",
-    "round_mode": "rounding_mode",
-    "tiles_per_chunk": "",
-    "use_multicore": "",
-    "use_pack_untilize": "",
-}
+# ttnn 0.81.1 does not have the keyword any more, and the keyword changes no value. (A tensor knows
+# its mesh, so a call does not need `mesh_device`.)
+OLDER = {"round_mode": "rounding_mode"} | dict.fromkeys(
+    """accurate_mode distributed_program_config fast_and_approximate_mode mesh_device reciprocals
+    tiles_per_chunk use_multicore use_pack_untilize""".split(),
+    "",
+)
 Classes = tuple[type, ...]
 # A parameter whose type has one of these names takes arguments of these classes. `ttkit.sim.ttnn`
 # adds the classes of ttnn. A type that is not here, such as Sequence[int], takes any argument, and

@@ -82,21 +82,10 @@ tensor.tensor        Tensor is_tensor_storage_on_device
 _load, _names, _ = _attach(__name__, _HELD, "ttkit.sim")
 for _name in _names():
     _load(_name)
-# Each key is another name for the object that its value names.
-_aliases = {
-    "CloseDevice": "close_device",
-    "CreateDevice": "open_device",
-    "Device": "MeshDevice",
-    "GetNumAvailableDevices": "get_num_devices",
-    "GetNumPCIeDevices": "get_num_pcie_devices",
-    "clip": "clamp",
-    "div": "divide",
-    "div_": "divide_",
-    "mul": "multiply",
-    "mul_": "multiply_",
-    "sub": "subtract",
-    "sub_": "subtract_",
-}
+# Each of these is another name for the object that is named after `=`.
+_ALIASES = """CloseDevice=close_device CreateDevice=open_device Device=MeshDevice
+GetNumAvailableDevices=get_num_devices GetNumPCIeDevices=get_num_pcie_devices clip=clamp div=divide
+div_=divide_ mul=multiply mul_=multiply_ sub=subtract sub_=subtract_"""
 # Programs of December 2025 use the keys. The values are the names of the same objects in ttnn
 # 0.81.1.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
@@ -104,7 +93,9 @@ get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
 globals().update(_RECORDS | {name: call for name, call in _calls.items() if "." not in name})
-globals().update({name: globals()[other] for name, other in _aliases.items()})
+for _alias in _ALIASES.split():
+    _name, _, _other = _alias.partition("=")
+    globals()[_name] = globals()[_other]
 
 
 def _missing(name: str, among: _Iterable[str]) -> _Any:
