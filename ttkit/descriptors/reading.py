@@ -135,13 +135,15 @@ def _from_message(message, name: str) -> MeshGraphDescriptor:
     meshes = []
     for _, node in rules.instances(message):
         template = templates[node.mesh_descriptor]
-        dims, types = template.device_topology.dims, [*template.device_topology.dim_types, 0, 0]
+        rows, columns = template.device_topology.dims
+        types = *template.device_topology.dim_types, 0, 0
+        down, across, *_ = ("RING" if each == 2 else "LINE" for each in types)
         mesh = MeshInstance(
             node.mesh_id,
             template.name,
             rules.ARCHITECTURES[template.arch],
-            (dims[0], dims[1]),
-            ("RING" if types[0] == 2 else "LINE", "RING" if types[1] == 2 else "LINE"),
+            (rows, columns),
+            (down, across),
             tuple(template.host_topology.dims),
             *_links(template.channels),
         )

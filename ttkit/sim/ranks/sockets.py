@@ -89,7 +89,7 @@ class _Channel:
 
     def _to(self, rank: int) -> tuple[Any, int]:
         """The communicator of all ranks at the socket, and a rank's number in it."""
-        return mpi.world().group(self.everyone), self.everyone.index(rank)
+        return mpi.world().group(*self.everyone), self.everyone.index(rank)
 
     def send(self, rank: int, about: str, values: Array) -> None:
         """Start to send values and, before them, their description."""
