@@ -178,7 +178,7 @@ class MeshDevice:
                 f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
             )
             refuse(f"{rule} mesh ({self.shape!r}).")
-        ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
+        ids = tuple(map(self.id_at, devices_of(shape, self._shape, start)))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
@@ -225,7 +225,7 @@ class MeshDevice:
             return
         if max(shape) == count and max(self._shape) != count:
             line = line_coordinates(self._shape, (0, 0), count)
-            self.chips = tuple(self.id_at(place) for place in line)
+            self.chips = tuple(map(self.id_at, line))
         elif max(shape) != count:
             where = {self.system.coordinate_of[device]: device for device in self.chips}
             sides = tuple(len(set(axis)) for axis in zip(*where))
