@@ -94,7 +94,7 @@ _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
 globals().update(_RECORDS | {name: call for name, call in _calls.items() if "." not in name})
 for _alias in _ALIASES.split():
-    _name, _, _other = _alias.partition("=")
+    _name, _other = _alias.split("=")
     globals()[_name] = globals()[_other]
 
 

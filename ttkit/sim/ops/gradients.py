@@ -9,14 +9,13 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.ops import operation, values_of
+from ttkit.sim.ops import Array, operation, values_of
 from ttkit.sim.ops.binary import FUNCTIONS, THREE
 from ttkit.sim.ops.unary import (
     SQRT_2_OVER_PI,
     SQRT_HALF,
     UNARY,
     WITH_KEYWORDS,
-    Array,
     F,
     erf_of,
     sigmoid_of,

@@ -163,7 +163,7 @@ WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
     "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, F(alpha) * np.expm1(x)),
     "gelu": _gelu,
     "hardshrink": lambda x, *, lambd=0.5: np.where(np.abs(x) <= lambd, F(0), x),
-    "round": lambda x, *, decimals=0: np.round(x, decimals or 0),
+    "round": lambda x, *, decimals=0: x.round(decimals or 0),
     "softplus": _softplus,
     "softshrink": lambda x, *, lambd=0.5: x - np.clip(x, -lambd, lambd),
 }
