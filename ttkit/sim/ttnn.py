@@ -4,19 +4,14 @@ The operations come from the table `OPERATIONS`, which the modules of the simula
 lists the other names by module.
 """
 
-from collections.abc import Iterable as _Iterable
-from collections.abc import Iterator as _Iterator
-from contextlib import contextmanager as _contextmanager
-from contextlib import nullcontext as _nullcontext
+import contextlib as _contextlib
+from collections import abc as _abc
 from copy import copy as _copy
-from importlib import import_module as _import_module
 from pkgutil import resolve_name as _resolve_name
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
-from ttkit.errors import fail as _fail
-from ttkit.errors import nearest as _nearest
-from ttkit.errors import older_form as _older_form
+from ttkit import errors as _errors
 from ttkit.lazy import attach as _attach
 from ttkit.sim.hints import RECORDS as _RECORDS
 from ttkit.sim.mesh import opening as _opening
@@ -29,7 +24,7 @@ from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
 # When one of these modules is imported, it enters its operations into `OPERATIONS`.
 for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
-    _import_module(f"ttkit.sim.{_name}")
+    _resolve_name(f"ttkit.sim.{_name}")
 # Each line has a module and names that this module defines.
 _HELD = """
 hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
@@ -98,15 +93,19 @@ for _alias in _ALIASES.split():
     globals()[_name] = globals()[_other]
 
 
-def _missing(name: str, among: _Iterable[str]) -> _Any:
+def _missing(name: str, among: _abc.Iterable[str]) -> _Any:
     """Raise an AttributeError with the closest name and with the place to add an operation."""
     if name.rpartition(".")[2].startswith("_"):
         raise AttributeError(f"module 'ttnn' has no attribute {name!r}")
-    rule = f"the simulator has no such name{_nearest(name, among, '; the closest is ttnn.{}')}"
+    rule = (
+        f"the simulator has no such name{_errors.nearest(name, among, '; the closest is ttnn.{}')}"
+    )
     cure = (
         "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
     )
-    _fail(f"ttnn.{name}", rule, f"{cure} that are alike (docs/architecture.md)", AttributeError)
+    _errors.fail(
+        f"ttnn.{name}", rule, f"{cure} that are alike (docs/architecture.md)", AttributeError
+    )
 
 
 class _Space(_SimpleNamespace):
@@ -129,7 +128,7 @@ def _inner(prefix: str) -> _Space:
 
 def __getattr__(name: str) -> _Any:
     newer = _OLDER.get(name, "")
-    if newer and _older_form(f"ttnn.{name}", f"ttnn.{newer}"):
+    if newer and _errors.older_form(f"ttnn.{name}", f"ttnn.{newer}"):
         return globals()[newer]
     return _missing(name, [*_calls, *(each for each in globals() if not each.startswith("_"))])
 
@@ -187,8 +186,8 @@ def get_fallback_function(operation: _Any) -> _Any:
 _last_trace: list[_Any] = []
 
 
-@_contextmanager
-def _trace() -> _Iterator[_Any]:
+@_contextlib.contextmanager
+def _trace() -> _abc.Iterator[_Any]:
     """Record the operations of a `with` block.
 
     `tracer.visualize` prints them, inside the block or after it.
@@ -201,7 +200,9 @@ def _trace() -> _Iterator[_Any]:
 def _visualize(*tensors: _Any, **how: _Any) -> None:
     """Print the operations that the last trace has recorded, as a table."""
     if not _last_trace:
-        _fail("ttnn.tracer.visualize", "nothing was traced", "with ttnn.tracer.trace(): first")
+        _errors.fail(
+            "ttnn.tracer.visualize", "nothing was traced", "with ttnn.tracer.trace(): first"
+        )
     print(_resolve_name("ttkit.profiling:Profile")(_last_trace[0]).summary())
 
 
@@ -215,7 +216,7 @@ CONFIG = _SimpleNamespace(enable_fast_runtime_mode=True, enable_logging=False, r
 
 def manage_config(name: str, value: _Any) -> _Any:
     """Return the context of a `with` block in which ttnn would have another configuration."""
-    return _nullcontext()
+    return _contextlib.nullcontext()
 
 
 def pearson_correlation_coefficient(expected: _Any, actual: _Any) -> float:
