@@ -175,10 +175,11 @@ def find_file(path: AnyPath, what: str, base_folder: Path | None = None, asked: 
     wanted = Path(path).expanduser()
     home = os.environ.get("TT_METAL_HOME")
     folders = [*([Path(home).expanduser()] if home else []), Path.cwd().resolve()]
-    searched = [str(folder) for folder in folders]
+    searched = [*map(str, folders)]
     if base_folder:
-        folders += [base_folder.resolve(), *base_folder.resolve().parents]
-        searched.append(f"{base_folder.resolve()} and above")
+        base = base_folder.resolve()
+        folders += [base, *base.parents]
+        searched.append(f"{base} and above")
     for folder in folders:
         if (folder / wanted).is_file():
             return (folder / wanted).resolve()

@@ -3,6 +3,7 @@
 What they compute together is in test_ccl_mpi.py.
 """
 
+import re
 import sys
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_rank_that_does_not_come_is_named(run):
         first, second = [
             line for line in process.out.splitlines() if line.startswith(f"rank {rank}:")
         ]
-        assert f"rank {rank} waited 5.0 s for rank 1, which did not come" in first
+        assert re.search(rf"rank {rank} waited 5\.\d s for rank 1, which did not come", first)
         assert "all_reduce" in first
         assert "out of step" in second
 

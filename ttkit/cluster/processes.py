@@ -120,8 +120,7 @@ class Supervised:
             pass_fds=streams,
         )
         self.pids["supervisor"] = self._process.pid
-        listener = threading.Thread(target=self._listen, args=(self._process, on_end), daemon=True)
-        listener.start()
+        threading.Thread(target=self._listen, args=(self._process, on_end), daemon=True).start()
         order = {
             "commands": commands,
             "environment": environment,  # It may have secrets, so it is not written to a file.

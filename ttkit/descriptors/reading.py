@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -35,18 +35,18 @@ class Loaded(NamedTuple):
 
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
-    if Path(path).suffix.lower() in (".yaml", ".yml"):
+    file = Path(path)
+    if file.suffix.lower() in (".yaml", ".yml"):
         # This import loads pydantic, which only the old form needs.
         from ttkit.descriptors.old_yaml import old_descriptor
 
         old, findings = old_descriptor(text, path)
         if old is None:
             return Loaded(None, findings)
-        new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
+        new = load_text(descriptor_text(old), f"{file.stem}.textproto")
         # The lines of the converted text are not those of this file, so the findings get line 0.
         findings = [finding._replace(path=path, line=0) for finding in new.findings]
-        stem = Path(path).stem
-        cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
+        cure = f"ttkit convert {file.stem}.yaml > {file.stem}.textproto, and name that"
         refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."
         findings.append(Finding("warning", path, 1, refused, cure))
         return new._replace(findings=findings)
@@ -56,7 +56,7 @@ def load_text(text: str, path: str) -> Loaded:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
         return Loaded(None, [Finding("error", path, line, what, cure)])
-    document, findings = Document(Path(path)), []
+    document, findings = Document(file), []
     for line, name, near in textproto.note_fields(document, text):
         what = f"unknown field '{name}': the real library skips it without a message"
         cure = f"write {near}, or remove it" if near else "remove it"
@@ -66,7 +66,7 @@ def load_text(text: str, path: str) -> Loaded:
         findings.append(document.finding(tuple(where.split()), what, cure))
     if broken:
         return Loaded(None, findings, report)
-    name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
+    name = file.stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
     return Loaded(_from_message(message, name), findings)
 
 
@@ -135,13 +135,15 @@ def _from_message(message, name: str) -> MeshGraphDescriptor:
     meshes = []
     for _, node in rules.instances(message):
         template = templates[node.mesh_descriptor]
-        dims, types = template.device_topology.dims, [*template.device_topology.dim_types, 0, 0]
+        rows, columns = template.device_topology.dims
+        types = *template.device_topology.dim_types, 0, 0
+        down, across, *_ = ("RING" if each == 2 else "LINE" for each in types)
         mesh = MeshInstance(
             node.mesh_id,
             template.name,
             rules.ARCHITECTURES[template.arch],
-            (dims[0], dims[1]),
-            ("RING" if types[0] == 2 else "LINE", "RING" if types[1] == 2 else "LINE"),
+            (rows, columns),
+            (down, across),
             tuple(template.host_topology.dims),
             *_links(template.channels),
         )
@@ -159,11 +161,11 @@ def _connections(message) -> Iterator[Connection]:
     graph = message.graph_descriptors[0]
     ids = [node.mesh.mesh_id for node in graph.instances]
     topology = graph.graph_topology
-    pairs: list[tuple[int, int]] = []
+    pairs: Iterable[tuple[int, int]] = ()
     if topology.layout_type == rules.ALL_TO_ALL:
-        pairs = list(itertools.combinations(ids, 2))
+        pairs = itertools.combinations(ids, 2)
     elif graph.HasField("graph_topology"):  # A ring of two meshes has one connection.
-        pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
+        pairs = itertools.pairwise(ids if len(ids) < 3 else [*ids, ids[0]])
     for pair in pairs:
         yield Connection(pair, *_links(topology.channels))
     for connection in graph.connections:

@@ -67,7 +67,7 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     add_options(parser, OPTIONS)
     asked = vars(parser.parse_args(words))
     os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
-    name, as_json, folder = (asked.pop(key) for key in ("explain", "json", "write"))
+    name, as_json, folder = map(asked.pop, ("explain", "json", "write"))
     asked["network_gb_per_s"] = asked.pop("network")
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
     if (name or folder) and asked["mode"] == "inference":

@@ -139,8 +139,8 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
         what, collective, name, nbytes = kind
         axis, once = axes[name], at_end[kind]
         sent, time_s = price(collective, topology, axis, nbytes)
-        sent, time_s = times * sent, times * time_s
-        found.append(Traffic(what, times, collective, nbytes, axis, topology, sent, time_s, once))
+        both = times * sent, times * time_s
+        found.append(Traffic(what, times, collective, nbytes, axis, topology, *both, once))
     return found
 
 
@@ -379,8 +379,7 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int 
     # The formulas are faster than building a schedule of many stages.
     if schedule == "1f1b" or (schedule == "interleaved" and micro_batches % stages == 0):
         return (stages - 1) / (chunks * micro_batches + stages - 1)
-    shown = schedule_of(schedule, stages, micro_batches, chunks).timeline()
-    return shown.bubble_fraction
+    return schedule_of(schedule, stages, micro_batches, chunks).timeline().bubble_fraction
 
 
 def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], overlap: bool) -> Times:

@@ -61,8 +61,7 @@ class Update(NamedTuple):
     @property
     def of_all(self) -> tuple[int, int, int]:
         """The bytes of weights, gradients and a rank's optimizer state, for all blocks and ends."""
-        every = zip(*self.held, *self.others * self.of_blocks)
-        _, weights, gradients, optimizer, sizes = every
+        _, weights, gradients, optimizer, sizes = zip(*self.held, *self.others * self.of_blocks)
         most, size = largest_share(sizes, self.hosts)
         return sum(weights), sum(gradients), sum(optimizer) * most // size
 

@@ -118,8 +118,7 @@ def sizes_of(machine: Machine) -> Iterator[tuple[Layout, tuple[int, int]]]:
     chips = machine.system.num_devices
     for replicas in divisors(machine.hosts):
         split = machine.hosts // replicas
-        for tp, pp in itertools.product(divisors(chips), repeat=2):
-            if chips % (tp * pp) == 0:
-                for cp in divisors(chips // (tp * pp)):
-                    dp = chips // (tp * pp * cp)
-                    yield Layout(replicas * dp, tp, split * pp, cp), (replicas, split)
+        for tp, pp, cp in itertools.product(divisors(chips), repeat=3):
+            dp, rest = divmod(chips, tp * pp * cp)
+            if not rest:
+                yield Layout(replicas * dp, tp, split * pp, cp), (replicas, split)

@@ -15,8 +15,9 @@ def keywords_of(other) -> Callable:
     the decorated function shows the keyword-only parameters of `other`."""
 
     def shown(function):
-        both = (inspect.signature(inspect.unwrap(f)) for f in (function, other))
-        own, theirs = (signature.parameters.values() for signature in both)
+        own, theirs = (
+            inspect.signature(inspect.unwrap(f)).parameters.values() for f in (function, other)
+        )
         kept = [p for p in own if p.kind is not p.VAR_KEYWORD]
         kept += [p for p in theirs if p.kind is p.KEYWORD_ONLY]
         function.__signature__ = inspect.Signature(kept)

@@ -31,31 +31,17 @@ PARTS = 4  # Big arrays are cut into this many parts; a free thread takes the ne
 # ---------------------------------------------------------------- blocks
 
 
-def elementwise(
-    kernel: Callable[[Array, Array, Array], object], array: Array, *, in_place: bool = False
+def by_blocks(
+    kernel: Callable[..., object], array: Array, *, of_rows: bool = False, in_place: bool = False
 ) -> Array:
-    """Return an array that `kernel(values, out, scratch)` computes block by block.
+    """Return an array that `kernel` computes block by block, with threads for many elements.
 
     Args:
-        kernel: a function that writes its result for a block of values into `out`.
+        kernel: a function `kernel(values, out, scratch)`, which writes its result for a block of
+            values into `out`; with `of_rows`, a function `kernel(rows, out)`.
         array: the values.
+        of_rows: whether a block consists of whole rows.
         in_place: whether `out` may be the memory of the values. If not, the three never overlap.
-    """
-    return _by_blocks(kernel, array, (-1,), in_place=in_place)
-
-
-def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
-    """Return a new array that `kernel(rows, out)` computes by blocks of whole rows."""
-    return _by_blocks(kernel, array, (-1, array.shape[-1]))
-
-
-def _by_blocks(
-    kernel: Callable[..., object], array: Array, shape: tuple[int, ...], *, in_place: bool = False
-) -> Array:
-    """Call `kernel` for blocks of values or of rows, and use threads for arrays of many elements.
-
-    Args:
-        shape: (-1,) for blocks of values, whose kernel also gets scratch; (-1, columns) for rows.
     """
     if idle[0]:
         return array
@@ -63,11 +49,12 @@ def _by_blocks(
     result = source if in_place and source.flags.writeable else np.empty_like(source)
     if not source.size:
         return result
-    given, out, is_flat = source.reshape(shape), result.reshape(shape), len(shape) == 1
+    shape = (-1, array.shape[-1]) if of_rows else (-1,)
+    given, out = source.reshape(shape), result.reshape(shape)
     size, step = len(given), max(1, BLOCK // math.prod(given.shape[1:]))
 
     def work(low: int, high: int) -> None:
-        space = [np.empty(min(step, high - low), source.dtype)] if is_flat else []
+        space = [] if of_rows else [np.empty(min(step, high - low), source.dtype)]
         for start in range(low, high, step):
             end = min(start + step, high)
             kernel(given[start:end], out[start:end], *(part[: end - start] for part in space))

@@ -9,7 +9,7 @@ import inspect
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,18 +19,13 @@ from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
 # The keys are keywords of earlier versions, and the values are their names in ttnn 0.81.1. If the
-# value is "", ttnn 0.81.1 no longer has the keyword, and the keyword does not change a result.
-OLDER = {
-    "accurate_mode": "",
-    "distributed_program_config": "",
-    "fast_and_approximate_mode": "",
-    "mesh_device": "",  # A tensor knows its mesh, so the call does not need one.
-    "reciprocals": "",
-    "round_mode": "rounding_mode",
-    "tiles_per_chunk": "",
-    "use_multicore": "",
-    "use_pack_untilize": "",
-}
+# value is "", ttnn 0.81.1 no longer has the keyword, and the keyword does not change a result. (A
+# tensor knows its mesh, so a call does not need `mesh_device`.)
+OLDER = {"round_mode": "rounding_mode"} | dict.fromkeys(
+    """accurate_mode distributed_program_config fast_and_approximate_mode mesh_device reciprocals
+    tiles_per_chunk use_multicore use_pack_untilize""".split(),
+    "",
+)
 Classes = tuple[type, ...]
 # A parameter whose type has one of these names takes arguments of these classes. `ttkit.sim.ttnn`
 # adds the classes of ttnn. A type that is not here, such as Sequence[int], takes any argument, and
@@ -106,8 +101,7 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may follow one with a default. Python would refuse
         # this order.
-        unchecked = partial(inspect.Signature, __validate_parameters__=False)
-        found.append(unchecked(made))
+        found.append(inspect.Signature(made, __validate_parameters__=False))
     return found
 
 

@@ -4,19 +4,14 @@ The operations come from the table `OPERATIONS`, which the modules of the simula
 lists the other names by module.
 """
 
-from collections.abc import Iterable as _Iterable
-from collections.abc import Iterator as _Iterator
-from contextlib import contextmanager as _contextmanager
-from contextlib import nullcontext as _nullcontext
+import contextlib as _contextlib
+from collections import abc as _abc
 from copy import copy as _copy
-from importlib import import_module as _import_module
 from pkgutil import resolve_name as _resolve_name
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
-from ttkit.errors import fail as _fail
-from ttkit.errors import nearest as _nearest
-from ttkit.errors import older_form as _older_form
+from ttkit import errors as _errors
 from ttkit.lazy import attach as _attach
 from ttkit.sim.hints import RECORDS as _RECORDS
 from ttkit.sim.mesh import opening as _opening
@@ -29,7 +24,7 @@ from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
 # When one of these modules is imported, it enters its operations into `OPERATIONS`.
 for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
-    _import_module(f"ttkit.sim.{_name}")
+    _resolve_name(f"ttkit.sim.{_name}")
 # Each line has a module and names that this module defines.
 _HELD = """
 hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
@@ -82,21 +77,10 @@ tensor.tensor        Tensor is_tensor_storage_on_device
 _load, _names, _ = _attach(__name__, _HELD, "ttkit.sim")
 for _name in _names():
     _load(_name)
-# Each key is another name for the object that its value names.
-_aliases = {
-    "CloseDevice": "close_device",
-    "CreateDevice": "open_device",
-    "Device": "MeshDevice",
-    "GetNumAvailableDevices": "get_num_devices",
-    "GetNumPCIeDevices": "get_num_pcie_devices",
-    "clip": "clamp",
-    "div": "divide",
-    "div_": "divide_",
-    "mul": "multiply",
-    "mul_": "multiply_",
-    "sub": "subtract",
-    "sub_": "subtract_",
-}
+# Each of these is another name for the object that is named after `=`.
+_ALIASES = """CloseDevice=close_device CreateDevice=open_device Device=MeshDevice
+GetNumAvailableDevices=get_num_devices GetNumPCIeDevices=get_num_pcie_devices clip=clamp div=divide
+div_=divide_ mul=multiply mul_=multiply_ sub=subtract sub_=subtract_"""
 # Programs of December 2025 use the keys. The values are the names of the same objects in ttnn
 # 0.81.1.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
@@ -104,18 +88,24 @@ get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
 globals().update(_RECORDS | {name: call for name, call in _calls.items() if "." not in name})
-globals().update({name: globals()[other] for name, other in _aliases.items()})
+for _alias in _ALIASES.split():
+    _name, _other = _alias.split("=")
+    globals()[_name] = globals()[_other]
 
 
-def _missing(name: str, among: _Iterable[str]) -> _Any:
+def _missing(name: str, among: _abc.Iterable[str]) -> _Any:
     """Raise an AttributeError with the closest name and with the place to add an operation."""
     if name.rpartition(".")[2].startswith("_"):
         raise AttributeError(f"module 'ttnn' has no attribute {name!r}")
-    rule = f"the simulator has no such name{_nearest(name, among, '; the closest is ttnn.{}')}"
+    rule = (
+        f"the simulator has no such name{_errors.nearest(name, among, '; the closest is ttnn.{}')}"
+    )
     cure = (
         "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
     )
-    _fail(f"ttnn.{name}", rule, f"{cure} that are alike (docs/architecture.md)", AttributeError)
+    _errors.fail(
+        f"ttnn.{name}", rule, f"{cure} that are alike (docs/architecture.md)", AttributeError
+    )
 
 
 class _Space(_SimpleNamespace):
@@ -138,7 +128,7 @@ def _inner(prefix: str) -> _Space:
 
 def __getattr__(name: str) -> _Any:
     newer = _OLDER.get(name, "")
-    if newer and _older_form(f"ttnn.{name}", f"ttnn.{newer}"):
+    if newer and _errors.older_form(f"ttnn.{name}", f"ttnn.{newer}"):
         return globals()[newer]
     return _missing(name, [*_calls, *(each for each in globals() if not each.startswith("_"))])
 
@@ -196,8 +186,8 @@ def get_fallback_function(operation: _Any) -> _Any:
 _last_trace: list[_Any] = []
 
 
-@_contextmanager
-def _trace() -> _Iterator[_Any]:
+@_contextlib.contextmanager
+def _trace() -> _abc.Iterator[_Any]:
     """Record the operations of a `with` block.
 
     `tracer.visualize` prints them, inside the block or after it.
@@ -210,7 +200,9 @@ def _trace() -> _Iterator[_Any]:
 def _visualize(*tensors: _Any, **how: _Any) -> None:
     """Print the operations that the last trace has recorded, as a table."""
     if not _last_trace:
-        _fail("ttnn.tracer.visualize", "nothing was traced", "with ttnn.tracer.trace(): first")
+        _errors.fail(
+            "ttnn.tracer.visualize", "nothing was traced", "with ttnn.tracer.trace(): first"
+        )
     print(_resolve_name("ttkit.profiling:Profile")(_last_trace[0]).summary())
 
 
@@ -224,7 +216,7 @@ CONFIG = _SimpleNamespace(enable_fast_runtime_mode=True, enable_logging=False, r
 
 def manage_config(name: str, value: _Any) -> _Any:
     """Return the context of a `with` block in which ttnn would have another configuration."""
-    return _nullcontext()
+    return _contextlib.nullcontext()
 
 
 def pearson_correlation_coefficient(expected: _Any, actual: _Any) -> float:

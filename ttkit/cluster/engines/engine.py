@@ -165,8 +165,7 @@ def main() -> None:
             shell = self.kernel.shell
             for formatter in (shell.InteractiveTB, shell.SyntaxTB):
                 formatter.structured_traceback = plain_traceback
-            reports = threading.Thread(target=keep_reporting, args=[self.kernel], daemon=True)
-            reports.start()
+            threading.Thread(target=keep_reporting, args=[self.kernel], daemon=True).start()
 
     IPEngine.launch_instance(options.split())
 

@@ -82,8 +82,7 @@ class TTRunConfig(BaseModel, frozen=True, extra="allow"):
 
     def visible_devices(self, binding: RankBinding) -> str:
         """Return a rank's TT_VISIBLE_DEVICES; "" if neither its binding nor global_env sets it."""
-        given = {**self.global_env, **binding.env_overrides}
-        return given.get("TT_VISIBLE_DEVICES", "")
+        return (self.global_env | binding.env_overrides).get("TT_VISIBLE_DEVICES", "")
 
     @field_validator("rank_bindings")
     @classmethod
@@ -111,8 +110,7 @@ def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding
     try:
         return TTRunConfig.model_validate(document.value, context={"document": document}), []
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        return None, [_finding(document, fault) for fault in faults]
+        return None, [_finding(document, fault) for fault in error.errors(include_url=False)]
 
 
 def _finding(document: Document, fault) -> Finding:

@@ -167,8 +167,7 @@ def _devices(launch: _Launch) -> Iterator[Fault]:
         value = launch.bindings.visible_devices(binding)
         given = [device.strip() for device in value.split(",")]
         clash = [each for each in given if users.setdefault((host, each), rank) != rank]
-        on_host = [each.rank for each, there in zip(ranks, hosts) if there == host]
-        others = [each for each in on_host if each != rank]
+        others = [b.rank for b, there in zip(ranks, hosts) if there == host and b is not binding]
         if value and clash:
             rule = f"ranks {users[host, clash[0]]} and {rank} both see "
             cure = "give each rank devices of its own, or its own host in a rankfile"

@@ -160,13 +160,13 @@ class Output:
             else:
                 # If a rank's output does not end in a newline, another rank's tag follows it on the
                 # same line.
-                first, *tagged = TAG.split(line)
-                for rank, text in zip(["", *tagged[::2]], [first, *tagged[1::2]]):
+                parts = [b"", *TAG.split(line)]
+                for rank, text in zip(parts[::2], parts[1::2]):
                     if text:
                         self._take(stream, rank, text.rstrip(b"\r\n"))
         pipe.close()
 
-    def _take(self, stream: IO[bytes] | None, rank: bytes | str, text: bytes) -> None:
+    def _take(self, stream: IO[bytes] | None, rank: bytes, text: bytes) -> None:
         line = text.decode(errors="replace")
         if not NOISE.match(line):
             (self.last[int(rank)] if rank else self.others).append(line)

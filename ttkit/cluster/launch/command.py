@@ -30,25 +30,18 @@ from ttkit.errors import fail
 from ttkit.files import AnyPath, find_file
 
 # The shell's variables with these prefixes are passed on to every rank.
-PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
+PASSTHROUGH = tuple("TT_ TTKIT_ ARCH_ WH_ TTNN_ RELIABILITY_MODE DEEPSEEK_ MESH_".split())
 # In the shell, these variables are meant for one rank, so they are not passed on. The launcher sets
 # them for each rank, or they stay unset.
 BLOCKED = {
-    "TT_MESH_ID",
-    "TT_MESH_HOST_RANK",
-    "TT_MESH_GRAPH_DESC_PATH",
-    "TT_RUN_ORIGINAL_CWD",
-    "TT_RUN_RANK",
-    "TT_RUN_SUBCONTEXT_ID",
-    "TT_RUN_SUBCONTEXT_SIZES",
-    "TT_METAL_MOCK_CLUSTER_DESC_PATH",
-    "TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH",
-    "TT_METAL_CLUSTER_ID",
-    "TT_VISIBLE_DEVICES",
+    *"""TT_MESH_ID TT_MESH_HOST_RANK TT_MESH_GRAPH_DESC_PATH
+    TT_RUN_ORIGINAL_CWD TT_RUN_RANK TT_RUN_SUBCONTEXT_ID TT_RUN_SUBCONTEXT_SIZES
+    TT_METAL_MOCK_CLUSTER_DESC_PATH TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH TT_METAL_CLUSTER_ID
+    TT_VISIBLE_DEVICES""".split()
 }
 # Ranks without bindings get these variables, which name devices, from the shell.
 DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
-FROM_SHELL = ("HOME", "USER", "PATH", "VIRTUAL_ENV", "PYTHONHOME")
+FROM_SHELL = "HOME USER PATH VIRTUAL_ENV PYTHONHOME".split()
 # These let Open MPI 5 run as root, as in a container, and start without a search for InfiniBand
 # (0.1 s for each rank instead of 1.1 s). They are in mpirun's own environment, not in the -x words
 # of a rank, and the shell's own values override them.
@@ -162,8 +155,11 @@ def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]
     """
     shell, here = os.environ, str(Path.cwd().resolve())
     blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
-    passed = (name for name in shell if name.startswith(PASSTHROUGH) and name not in blocked)
-    environment = {name: shell[name] for name in passed}
+    environment = {
+        name: value
+        for name, value in shell.items()
+        if name.startswith(PASSTHROUGH) and name not in blocked
+    }
     home = shell.get("TT_METAL_HOME", here)
     base = shell.get("TT_METAL_CACHE")
     cache = f"{base}_" if base else os.path.expanduser("~/.cache/")

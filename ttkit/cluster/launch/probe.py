@@ -21,7 +21,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 # Files of these kinds must be the same on all hosts.
-CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")
+CODE = tuple(".py .sh .yaml .yml .json .textproto .toml .txt".split())
 CODE_BYTES = 1 << 20  # A bigger file is data.
 REACH_S = 2.0
 PORT = 50_000  # Ranks may listen on this port, so a firewall must not block it.

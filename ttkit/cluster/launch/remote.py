@@ -178,23 +178,11 @@ def for_all(function: Callable[[str], T], hosts: Iterable[str]) -> Iterator[T]:
 
 # ---------------------------------------------------------------- ttkit sync
 # Files and folders of these names, anywhere in the project, belong to one machine or are too big.
-EXCLUDED = (
-    ".git",
-    ".venv",
-    "__pycache__",
-    "*.pyc",
-    "*.egg-info",
-    ".*_cache",
-    ".hypothesis",
-    ".ipynb_checkpoints",
-    ".jupyter",
-    ".ipython",
-    "checkpoints",
-)
+EXCLUDED = """.git .venv __pycache__ *.pyc *.egg-info .*_cache .hypothesis .ipynb_checkpoints
+.jupyter .ipython checkpoints""".split()
 SHOWN = 20  # At most this many files of a host are shown.
-PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 INSTALLATION = (
-    f"{PYTHON} -m venv .venv",
+    "python{}.{} -m venv .venv".format(*sys.version_info),
     ".venv/bin/python -m pip --disable-pip-version-check install --quiet --editable .",
 )
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.blocks import PARTS, THREADS_PAY_FROM
-from ttkit.sim.ops import looked_up
+from ttkit.sim.ops import Array, looked_up
 from ttkit.sim.tensor.grid import Grid, place_of
 from ttkit.sim.tensor.tensor import Tensor
 
-Array = np.ndarray
 # This is the number of chips along each leading axis; in `places` it is a tuple of mesh axes.
 Chips = tuple[int, ...]
 # From this many elements on, BLAS adds up with its own threads. That is a third faster, but these

@@ -25,12 +25,10 @@ from ttkit.sim.collectives.ccl import (
     reduce_scatter,
     run,
 )
-from ttkit.sim.ops import Operands, axis_of, matmul, movement, operation, shaping, written
+from ttkit.sim.ops import Array, Operands, axis_of, matmul, movement, operation, shaping, written
 from ttkit.sim.tensor import DataType, Layout, Topology
 from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 # ---------------------------------------------------------------- compositions

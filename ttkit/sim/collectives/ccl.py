@@ -209,10 +209,6 @@ def _path(call: Call) -> dict[str, Any]:
     return {"axis": call.cluster_axis, "algorithm": algorithm, "links": call.num_links}
 
 
-def _path_from_root(call: Call) -> dict[str, Any]:
-    return {"root": call.ends[0][call.axes[0]], **_path(call)}
-
-
 def _path_between(call: Call) -> dict[str, Any]:
     source, destination = (call.mesh.id_at(tuple(end)) for end in call.ends)
     return {"source": source, "destination": destination, "links": call.num_links}
@@ -296,7 +292,7 @@ COLLECTIVES = {
         lambda call: each(call)[call.ends[0][call.axes[0]]],
         after_collective,
         "broadcast",
-        _path_from_root,
+        lambda call: {"root": call.ends[0][call.axes[0]], **_path(call)},
     ),
     "point_to_point": Collective(
         (ends_fit, fabric_is_on), _sent, unchanged, "point_to_point", _path_between

@@ -126,17 +126,18 @@ class MeshDevice:
     @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """Return the id of the chip at `coord`."""
-        if not is_inside(tuple(coord), self._shape):
+        place = tuple(coord)
+        if not is_inside(place, self._shape):
             refuse(
                 f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}"
             )
-        if tuple(coord) not in self.grid.coords:
+        if place not in self.grid.coords:
             refuse(
                 f"Cannot get device for remote device at coordinate {coord!r}: host rank "
-                f"{self.grid.owner_of(tuple(coord))} drives it",
+                f"{self.grid.owner_of(place)} drives it",
                 "mesh.get_view().is_local(coordinate) first",
             )
-        return self.id_at(tuple(coord))
+        return self.id_at(place)
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
         """Return the id of the chip at a plain (row, column) that is known to be inside the mesh.
@@ -174,13 +175,13 @@ class MeshDevice:
         """
         self.check_open()
         shape = self._part(submesh_shape, offset)
-        start = (0,) * len(shape) if offset is None else tuple(offset)
+        start = tuple(offset or (0,) * len(shape))
         if any(o + n > m for o, n, m in zip(start, shape, self._shape)):
             rule = (
                 f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
             )
             refuse(f"{rule} mesh ({self.shape!r}).")
-        ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
+        ids = tuple(map(self.id_at, devices_of(shape, self._shape, start)))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
@@ -207,8 +208,7 @@ class MeshDevice:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
                 asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
                 fail(asked, f"{rule} along dimension {axis}")
-        starts = (range(0, m, n) for n, m in zip(shape, self._shape))
-        corners = itertools.product(*starts)
+        corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape)))
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
     @partial(checked, name="MeshDevice.reshape", note=True)
@@ -228,10 +228,10 @@ class MeshDevice:
             return
         if max(shape) == count and max(self._shape) != count:
             line = line_coordinates(self._shape, (0, 0), count)
-            self.chips = tuple(self.id_at(place) for place in line)
+            self.chips = tuple(map(self.id_at, line))
         elif max(shape) != count:
             where = {self.system.coordinate_of[device]: device for device in self.chips}
-            sides = tuple(len({place[axis] for place in where}) for axis in (0, 1))
+            sides = tuple(len(set(axis)) for axis in zip(*where))
             if shape not in (sides, sides[::-1]):
                 refuse(
                     f"Request to reshape to {new_shape!r}, but it is not possible to form a "

@@ -44,8 +44,9 @@ class SystemMeshDescriptor(MeshDeviceView):
         return self._system.ids[coord[0]][coord[1]]
 
 
-def _local_ids(system: System) -> list[int]:
-    """Return the ids of the devices that this process drives."""
+def get_device_ids() -> list[int]:
+    """Return the ids of the visible devices that this process drives."""
+    system = visible()
     return sorted(
         d
         for d in system.coordinate_of
@@ -86,7 +87,7 @@ def open_mesh_device(
     if ids:
         if mesh_shape is None:
             fail(asked, "Mesh shape must be provided when physical device ids are supplied")
-        local = _local_ids(devices)
+        local = get_device_ids()
         for device in ids:
             if device not in local:
                 rule = f"Device index {device} out of range. There are {len(local)} devices"
@@ -109,9 +110,8 @@ def open_mesh_device(
             )
         shape = tuple(mesh_shape)
     else:
-        shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        corner = (0, 0) if offset is None else tuple(offset)
-        ids = _ids(system, shape, corner, asked)
+        shape = tuple(mesh_shape or system.shape)
+        ids = _ids(system, shape, tuple(offset or (0, 0)), asked)
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -180,11 +180,6 @@ def open_device(device_id: int) -> MeshDevice:
     return open_mesh_device(MeshShape(1, 1), physical_device_ids=[device_id])
 
 
-def get_device_ids() -> list[int]:
-    """Return the ids of the visible devices that this process drives."""
-    return _local_ids(visible())
-
-
 def get_num_devices() -> int:
     """Return how many visible devices this process drives."""
     return len(get_device_ids())
@@ -192,9 +187,8 @@ def get_num_devices() -> int:
 
 def get_pcie_device_ids() -> list[int]:
     """Return the ids of visible devices with a PCIe connection: one of each card."""
-    devices = visible()
-    local = _local_ids(devices)
-    return sorted(chips[0] for chips in devices.cards if chips[0] in local)
+    local = get_device_ids()
+    return sorted(chips[0] for chips in visible().cards if chips[0] in local)
 
 
 def get_num_pcie_devices() -> int:

@@ -14,14 +14,22 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.models.cache import by_pages, numbers
-from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result, shaped
+from ttkit.sim.ops import (
+    Array,
+    Operands,
+    axis_of,
+    each_element,
+    in_place,
+    operation,
+    result,
+    shaped,
+)
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, matmul, product_flops
 from ttkit.sim.ops.shaping import permute, reshape, shards
 from ttkit.sim.tensor import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
-Array = np.ndarray
 MASKED_SCORE = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
 # Queries are scored in blocks of this many rows. Causal attention has smaller blocks, so that fewer
 # scores are computed and then masked.
@@ -39,7 +47,7 @@ def _softmax_rows(rows: Array, out: Array) -> None:
 
 def softmax_of(array: Array) -> Array:
     """Return the softmax of float32 values along the last axis, in blocks of rows."""
-    return blocks.rowwise(_softmax_rows, array)
+    return blocks.by_blocks(_softmax_rows, array, of_rows=True)
 
 
 @operation("softmax", flops=each_element(5))

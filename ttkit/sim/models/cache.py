@@ -10,12 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import Operands, looked_up, operation, shaped, spread
+from ttkit.sim.ops import Array, Operands, looked_up, operation, shaped, spread
 from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 def by_pages(cache: Array, table: Array, lead: int) -> Array:
@@ -177,9 +175,7 @@ def paged_fill_cache(
     rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
-    pages = np.where(chosen[..., None] < 0, -1, pages)
-    pages = shaped(pages, on.lead, -1)
-    values = values.swapaxes(-3, -2)
-    values = shaped(values, on.lead, -1, heads, width)
+    pages = shaped(np.where(chosen[..., None] < 0, -1, pages), on.lead, -1)
+    values = shaped(values.swapaxes(-3, -2), on.lead, -1, heads, width)
     inside = numbers(None, np.tile(position % rows, many), on.lead)
     return _write(on, values, pages, inside, mesh_coords)

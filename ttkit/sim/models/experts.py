@@ -14,14 +14,21 @@ from ttkit.sim.collectives.async_forms import joined, values_on_all_chips
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
-from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaped, shaping, written
+from ttkit.sim.ops import (
+    Array,
+    Operands,
+    each_element,
+    on_mesh,
+    operation,
+    shaped,
+    shaping,
+    written,
+)
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 # ---------------------------------------------------------------- to the experts and back
@@ -149,8 +156,7 @@ def moe(
     scores = x + experts
     order = np.argsort(-scores, -1, kind="stable")[..., :k]
     weights = softmax_of(np.take_along_axis(scores, order, -1) + best)
-    weight = (weights * (order == 0)).sum(-1, keepdims=True)
-    return on.result(weight)
+    return on.result((weights * (order == 0)).sum(-1, keepdims=True))
 
 
 @operation("moe_expert_token_remap", "arrange")
@@ -213,8 +219,7 @@ def moe_routing_remap(
         refuse(f"Number of non zero weights ({count}) must be evenly divisible by {size}")
     chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
-    own = number // (count // size) == chip
-    return on.result(array * own)
+    return on.result(array * (number // (count // size) == chip))
 
 
 @operation("sparse_matmul", "product", flops=product_flops)

@@ -7,6 +7,7 @@ import numpy as np
 from ttkit.sim.arguments import refuse
 from ttkit.sim.models.cache import numbers
 from ttkit.sim.ops import (
+    Array,
     Operands,
     each_element,
     in_whole_tiles,
@@ -23,7 +24,6 @@ from ttkit.sim.tensor.sharding import (
 )
 from ttkit.sim.tensor.tensor import Tensor
 
-Array = np.ndarray
 Three = tuple[Tensor, Tensor, Tensor]
 
 

@@ -3,6 +3,7 @@
 The parameters are those of `ttnn.model_preprocessing`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
+    Array,
     Operands,
     checked,
     each_element,
@@ -26,17 +28,16 @@ from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
-Array = np.ndarray
 
 
-def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor | None) -> Array:
+def _weighted(on: Operands, normal: Array) -> Array:
     """Return rows times the weight plus the bias, where given; they are the last two operands."""
-    width, (gamma, beta) = normal.shape[-1], on.arrays[-2:]
-    steps = ((weight, gamma, np.multiply), (bias, beta, np.add))
-    for vector, array, apply in steps:
-        if vector is None:
+    width = normal.shape[-1]
+    for array, apply in zip(on.arrays[-2:], (np.multiply, np.add)):
+        if array is None:
             continue
-        if vector.logical_volume() != width:  # Only the first row of a tile holds the vector.
+        # Only the first row of a tile holds the vector.
+        if math.prod(array.shape[on.lead :]) != width:
             array = array[..., :1, :]
         ones = (1,) * (normal.ndim - on.lead - 1)
         array = shaped(array, on.lead, *ones, width)
@@ -87,8 +88,7 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
             np.sqrt(power, out=power)
             out *= np.reciprocal(power)[:, None]
 
-        normal = blocks.rowwise(rows, _added(on))
-        return on.result(_weighted(on, normal, weight, bias))
+        return on.result(_weighted(on, blocks.by_blocks(rows, _added(on), of_rows=True)))
 
     operation(name, flops=each_element(flops))(call)
 
@@ -163,7 +163,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
             mean = means[..., 1:]
             power, centred = power - mean * mean, x - mean
         normal = centred * np.reciprocal(np.sqrt(power))
-        return on.result(_weighted(on, normal, weight, bias), dtype)
+        return on.result(_weighted(on, normal), dtype)
 
     operation(f"{norm}_pre_all_gather", flops=each_element(2))(pre)
     operation(f"{norm}_post_all_gather", flops=each_element(4))(post)
@@ -206,19 +206,17 @@ def group_norm(
         flat = shaped(vector, on.lead, -1)
         # On each core the channels are padded with zeros to whole tiles. So the length and the
         # places of the zeros tell over how many cores a vector is cut.
-        ways = {n: shaped(flat, on.lead, n, -1) for n in cuts if flat.shape[-1] % n == 0}
-        cores = [
-            n
-            for n, parts in ways.items()
-            if parts.shape[-1] == -(-channels // (32 * n)) * 32
-            and not parts[..., channels // n :].any()
-        ]
-        if not cores:
+        for cores in cuts:
+            own = channels // cores
+            if flat.shape[-1] == cores * -(-channels // (32 * cores)) * 32:
+                parts = shaped(flat, on.lead, cores, -1)
+                if not parts[..., own:].any():
+                    break
+        else:
             rule = f"{flat.shape[-1]} values of a vector are not {channels} on the grid's cores"
             refuse(rule, "ttnn.create_group_norm_weight_bias_rm and core_grid")
-        parts = ways[cores[0]][..., : channels // cores[0]]
-        on.arrays[i] = shaped(parts, on.lead, 1, channels)
-    return on.result(_weighted(on, normal, weight, bias), dtype, layout=output_layout)
+        on.arrays[i] = shaped(parts[..., :own], on.lead, 1, channels)
+    return on.result(_weighted(on, normal), dtype, layout=output_layout)
 
 
 @checked

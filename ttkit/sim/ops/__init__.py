@@ -325,7 +325,7 @@ class Operands:
         lead: how many axes of the arrays run over the chips.
     """
 
-    __slots__ = ("arrays", "lead", "like", "tensors", "topology")
+    __slots__ = "arrays lead like tensors topology".split()
 
     def __init__(self, *tensors: Tensor | None, narrow: bool = False):
         self.tensors = given = [t for t in tensors if t is not None]

@@ -14,15 +14,22 @@ import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
-from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result, values_of
-from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, truth
+from ttkit.sim.ops import (
+    OPERATIONS,
+    Array,
+    Operands,
+    in_place,
+    on_mesh,
+    operation,
+    result,
+    values_of,
+)
+from ttkit.sim.ops.unary import COMPARISONS, F, activation, gelu_erf, of_numpy, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
-Array = np.ndarray
 Function = Callable[[Array, Array], Array]
-F = np.float32
 # This is ttnn's default for activations. All calls share the list, so nothing may write to it.
 NONE: list = []
 

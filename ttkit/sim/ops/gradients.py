@@ -9,14 +9,13 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.ops import operation, values_of
+from ttkit.sim.ops import Array, operation, values_of
 from ttkit.sim.ops.binary import FUNCTIONS, THREE
 from ttkit.sim.ops.unary import (
     SQRT_2_OVER_PI,
     SQRT_HALF,
     UNARY,
     WITH_KEYWORDS,
-    Array,
     F,
     erf_of,
     sigmoid_of,
@@ -59,7 +58,7 @@ CENTRAL = QUADRATIC | {"abs", "max", "min"}
 def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -> Array:
     """Return the derivative of GELU, by the error function, or by tanh for other variants."""
     if variant is not GeluVariant.Accurate:
-        return blocks.elementwise(_gelu_tanh_derivative, x)
+        return blocks.by_blocks(_gelu_tanh_derivative, x)
     density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
     return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
 

@@ -10,13 +10,12 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops import OPERATIONS, Operands, operation, shaped, with_rank
+from ttkit.sim.ops import OPERATIONS, Array, Operands, operation, shaped, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
-Array = np.ndarray
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
 # From this many multiply-adds on, summed over the matmuls of a call, several threads
@@ -83,8 +82,7 @@ def _parts(a: Array, b: Array, out: Array, count: int) -> list[partial]:
 def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
     """Refuse row-major operands, and shapes that do not fit together."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
-        cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
-        refuse("Inputs to matmul must be tilized", cure)
+        refuse("Inputs to matmul must be tilized", "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout")
     if a[-1] != b[-2]:
         refuse(
             "The width of the first tensor must be equal to the height of the second tensor. "

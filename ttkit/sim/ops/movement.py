@@ -359,8 +359,7 @@ def distribute_tensor(
 @checked
 def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
-    joined = composer.join(tensor)
-    return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
+    return new_tensor(composer.join(tensor)[None, None], tensor.dtype, tensor.layout)
 
 
 # ---------------------------------------------------------------- methods of a tensor

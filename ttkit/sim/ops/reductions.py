@@ -15,6 +15,7 @@ from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
     OPERATIONS,
+    Array,
     Operands,
     axis_of,
     each_element,
@@ -29,7 +30,6 @@ from ttkit.sim.tensor import DataType, Layout, enumeration
 from ttkit.sim.tensor.dtypes import FLOATS, convert
 from ttkit.sim.tensor.tensor import Tensor
 
-Array = np.ndarray
 Axes = tuple[int, ...]
 Dims = int | Sequence[int] | None
 F = np.float32

@@ -14,12 +14,11 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import on_mesh, operation, result
+from ttkit.sim.ops import Array, on_mesh, operation, result
 from ttkit.sim.tensor import GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
-Array = np.ndarray
 Function = Callable[[Array], Array]
 F = np.float32
 SQRT_2_OVER_PI = F(math.sqrt(2 / math.pi))
@@ -85,7 +84,7 @@ def _silu(x: Array, out: Array, t: Array) -> None:
 
 
 def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
-    return lambda x: blocks.elementwise(kernel, x)
+    return lambda x: blocks.by_blocks(kernel, x)
 
 
 def _ufunc(function: Callable[..., Array]) -> Function:
@@ -102,10 +101,6 @@ def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
     return np.where(scaled > threshold, x, soft)
 
 
-def _round(x: Array, *, decimals: int | None = 0) -> Array:
-    return np.round(x, decimals or 0)
-
-
 def _gelu(
     x: Array,
     *,
@@ -120,10 +115,6 @@ def _gelu(
 def truth(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return a function that gives 1 where a test is true, else 0, in the first operand's type."""
     return lambda *given: function(*given).astype(given[0].dtype)
-
-
-def _with_zero(test: Callable[[Array, float], Array]) -> Function:
-    return lambda x: test(x, 0)
 
 
 # ---------------------------------------------------------------- the table
@@ -166,13 +157,13 @@ UNARY |= {
 }
 PREDICATES = of_numpy("isnan isinf isfinite isposinf isneginf signbit logical_not")
 COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
-WITH_ZERO = {f"{name}z": _with_zero(test) for name, test in COMPARISONS.items()}
+WITH_ZERO = {f"{name}z": lambda x, test=test: test(x, 0) for name, test in COMPARISONS.items()}
 # A call of these functions may have keywords, such as the number of decimals to round to.
 WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
     "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, F(alpha) * np.expm1(x)),
     "gelu": _gelu,
     "hardshrink": lambda x, *, lambd=0.5: np.where(np.abs(x) <= lambd, F(0), x),
-    "round": _round,
+    "round": lambda x, *, decimals=0: x.round(decimals or 0),
     "softplus": _softplus,
     "softshrink": lambda x, *, lambd=0.5: x - np.clip(x, -lambd, lambd),
 }

@@ -121,6 +121,6 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     wraps = mesh.rings
     if whole:
         wraps = tuple(a or b for a, b in zip(wraps, system.wraps))
-    hosts = {i: mesh.host_of(c) for c, i in number.items()}
+    hosts = dict(enumerate(map(mesh.host_of, order)))
     links = mesh.channels or system.links_per_pair
     return SharedSystem(system.name, system.chip, ids, links, wraps, cards, host_rank, hosts)

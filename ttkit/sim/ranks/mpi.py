@@ -40,7 +40,6 @@ class World:
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self._broken = ""
-        self._groups: dict[tuple[int, ...], Any] = {}
         given = binding()
         mine = "" if given is None else f"{given[0]} {given[1]}"
         bindings = self.swap(mine, range(self.size), "find the other ranks")
@@ -74,12 +73,10 @@ class World:
                 )
         return [self.rank_of[host_rank] for host_rank in host_ranks]
 
-    def group(self, ranks: Sequence[int]):
+    @cache  # noqa: B019 - There is one `World`, which lasts as long as the process.
+    def group(self, *ranks: int):
         """Return a communicator of some ranks, in that order; all must make the first call."""
-        key = tuple(ranks)
-        if key not in self._groups:
-            self._groups[key] = self.comm.Create_group(self.comm.Get_group().Incl(key))
-        return self._groups[key]
+        return self.comm.Create_group(self.comm.Get_group().Incl(ranks))
 
     def swap(self, text: str, ranks: Sequence[int], asked: str) -> dict[int, str]:
         """Send `text` to these ranks; return {rank: text}, with theirs and with this rank's own."""
@@ -164,9 +161,8 @@ def me() -> int:
 @cache
 def members(grid: Grid) -> list[int]:
     """Return the ranks that drive chips of a grid, in the order of their host ranks."""
-    return world().ranks(
-        sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
-    )
+    owners: Any = map(grid.owner_of, grid.covers)
+    return world().ranks(sorted(set(owners)))
 
 
 def compare(call: object, ranks: Sequence[int]) -> None:
@@ -230,7 +226,7 @@ def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]
 
     The memory is None where the ranks share no memory, for example on several hosts.
     """
-    comm = world().group(world().ranks(hosts))
+    comm = world().group(*world().ranks(hosts))
     return comm, blocks.shared_sum(comm)
 
 
@@ -318,7 +314,7 @@ def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Gr
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array())
     flat = np.empty(sum(counts), mine.dtype)
-    here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather")
+    here.run(here.group(*ranks), "Allgatherv", (mine, [flat, counts]), "all_gather")
     # The values arrive in the order of the ranks, and must be put in mesh order.
     place = np.argsort(np.argsort(sources, kind="stable"))
     return flat.reshape((full.size,) + shard)[place].reshape(full.shape + shard), full

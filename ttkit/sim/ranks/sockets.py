@@ -13,15 +13,13 @@ from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives.ccl import report
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops import checked, on_mesh, operation
+from ttkit.sim.ops import Array, checked, on_mesh, operation
 from ttkit.sim.ranks import mpi, world_size
 from ttkit.sim.tensor import BufferType, MeshCoordinate, _Enum
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import Coordinate
 from ttkit.sim.tensor.sharding import CoreCoord
 from ttkit.sim.tensor.tensor import Tensor
-
-Array = np.ndarray
 
 
 class MeshCoreCoord(NamedTuple):
@@ -91,7 +89,7 @@ class _Channel:
 
     def _to(self, rank: int) -> tuple[Any, int]:
         """Return the communicator of all ranks at the socket, and a rank's number in it."""
-        return mpi.world().group(self.everyone), self.everyone.index(rank)
+        return mpi.world().group(*self.everyone), self.everyone.index(rank)
 
     def send(self, rank: int, about: str, values: Array) -> None:
         """Start to send values and, before them, their description."""
@@ -169,8 +167,7 @@ class MeshSocket:
         both = zip(channel.pairs, channel.ranks)
         for pair, ranks in sorted(both, key=lambda c: c[0][1]):
             if ranks[end.value] == mpi.me():
-                chip = pair[end.value]
-                self._chips.setdefault(ranks[1 - end.value], []).append(chip)
+                self._chips.setdefault(ranks[1 - end.value], []).append(pair[end.value])
         return self
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:

@@ -93,7 +93,7 @@ def _joined(arrays: Sequence, axis: int = 0) -> Absent:
 
 
 def _where(condition, yes, no) -> Absent:
-    shape = broadcast(*(np.shape(each) for each in (condition, yes, no)))
+    shape = broadcast(*map(np.shape, (condition, yes, no)))
     return absent(shape, np.result_type(yes, no))
 
 

@@ -11,7 +11,7 @@ from ttkit.errors import fail, warn
 from ttkit.files import write_whole
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops import checked, operation
+from ttkit.sim.ops import Array, checked, operation
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import DataType, Layout, MeshCoordinate, MeshShape, TensorTopology, dtypes
 from ttkit.sim.tensor.absent import absent
@@ -26,8 +26,6 @@ from ttkit.sim.tensor.distribution import (
 from ttkit.sim.tensor.grid import SINGLE, Grid, grid_over, is_inside, restricted
 from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
 from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
-
-Array = np.ndarray
 
 # If a call gives no dtype, ttnn chooses one by the host type, as `FROM_HOST` says. The host types
 # in `ALIKE` have the same name in ttnn.
@@ -115,8 +113,7 @@ def from_torch(
         layout = Layout.TILE
     mapper = chosen(mesh_mapper, CppTensorToMesh)
     if device is not None:
-        if not device.is_open:
-            device.check_open()
+        device.check_open()
         mapper = mapper or replicate_tensor_to_mesh_mapper(device)
     cut, grid, topology = mapper.place(array) if mapper else (array[None, None], SINGLE, LONE)
     if device is not None and grid is not device.grid:

@@ -282,8 +282,7 @@ create_mesh_composer = checked(CppMeshToTensor, "create_mesh_composer")
 
 
 def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:
-    config = MeshMapperConfig([placement], MeshShape([len(mesh.chips)]))
-    return CppTensorToMesh(mesh, config)
+    return CppTensorToMesh(mesh, MeshMapperConfig([placement], MeshShape([len(mesh.chips)])))
 
 
 @checked
@@ -327,8 +326,7 @@ def ShardTensor2dMesh(
     mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int | None, int | None]
 ) -> CppTensorToMesh:
     """Return a mapper that cuts dims[0] over rows and dims[1] over columns; None replicates."""
-    config = MeshMapperConfig(dims[0], dims[1], MeshShape(mesh_shape))
-    return CppTensorToMesh(mesh_device, config)
+    return CppTensorToMesh(mesh_device, MeshMapperConfig(dims[0], dims[1], MeshShape(mesh_shape)))
 
 
 @checked
@@ -336,8 +334,7 @@ def ConcatMesh2dToTensor(
     mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int, int]
 ) -> CppMeshToTensor:
     """Return a composer that joins rows of devices along dims[0] and columns along dims[1]."""
-    config = MeshComposerConfig(dims[0], dims[1], MeshShape(mesh_shape))
-    return CppMeshToTensor(mesh_device, config)
+    return CppMeshToTensor(mesh_device, MeshComposerConfig(dims[0], dims[1], MeshShape(mesh_shape)))
 
 
 # ---------------------------------------------------------------- the default mapper or composer

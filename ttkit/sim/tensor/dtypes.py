@@ -64,7 +64,7 @@ def round_bfloat16(array: Array, *, in_place: bool = False) -> Array:
         1.0
     """
     bits = np.ascontiguousarray(array).view(np.uint32)
-    return blocks.elementwise(_round_block, bits, in_place=in_place).view(np.float32)
+    return blocks.by_blocks(_round_block, bits, in_place=in_place).view(np.float32)
 
 
 def round_block_float(array: Array, bits: int) -> Array:

@@ -104,13 +104,9 @@ def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners
     coords = covers
     if owners is not None:
         coords = tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
-    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
-    box = (
-        coords
-        and coords == tuple(itertools.product(*axes))
-        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
-    )
-    shape = tuple(map(len, axes)) if box else (len(coords),)
+    box = [range(min(axis), max(axis) + 1) for axis in zip(*coords)]
+    fills_box = coords == tuple(itertools.product(*box))
+    shape = tuple(map(len, box)) if fills_box else (len(coords),)
     return Grid(mesh_shape, shape, coords, covers, owners)
 
 
@@ -134,7 +130,7 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
         return array
     rank, wanted = have.lead, want.lead
     lead, shard = array.shape[:rank], array.shape[rank:]
-    if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
+    if rank == wanted > 1 and want.size:  # Both grids are rectangles.
         first = [w - h for w, h in zip(want.coords[0], have.coords[0])]
         box = zip(first, want.shape, lead)
         return array[tuple(slice(f, f + n) if size > 1 else slice(None) for f, n, size in box)]
@@ -156,8 +152,7 @@ def devices_of(
     """
     if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh)):
         start = offset or (0,) * len(mesh)
-        ranges = (range(o, o + n) for o, n in zip(start, over))
-        return tuple(itertools.product(*ranges))
+        return tuple(itertools.product(*(range(o, o + n) for o, n in zip(start, over))))
     return tuple(itertools.islice(np.ndindex(*mesh), math.prod(over)))
 
 

@@ -420,8 +420,7 @@ def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) ->
     asked = f"place {list(padded)} {layout.name} as {scheme.name}"
     cure = "ttnn.create_sharded_memory_config(...), or other cores"
     if spec is None:
-        rule = "Shard spec must not be None for sharded tensors (bad optional access)"
-        fail(asked, rule, cure)
+        fail(asked, "Shard spec must not be None for sharded tensors (bad optional access)", cure)
     counts = shards_of(padded, spec.shape)
     most = _most_shards(scheme, spec.grid, spec.orientation)
     for i, side in enumerate(("height", "width")):

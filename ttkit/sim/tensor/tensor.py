@@ -153,19 +153,6 @@ class Tensor:
             configuration.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_allocation",
-        "_array",
-        "dtype",
-        "grid",
-        "layout",
-        "mesh",
-        "padded",
-        "plain_memory_config",
-        "shard_shape",
-        "topology",
-    )
     _allocation: Allocation | None
     _array: Any  # This is a NumPy array, or None after `deallocate`.
     dtype: DataType
@@ -176,6 +163,7 @@ class Tensor:
     plain_memory_config: MemoryConfig
     shard_shape: tuple[int, ...]
     topology: TensorTopology
+    __slots__ = (*__annotations__, "__weakref__")
 
     # The modules that define these operations add them to this class. They also add the methods of
     # Python's operators.
