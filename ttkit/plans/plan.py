@@ -116,11 +116,15 @@ class Plan:
             for t in step
         )
 
-    def __repr__(self) -> str:
+    @property
+    def title(self) -> str:
+        """The collective, the mesh axis and the system, in words."""
         along = "" if self.axis is None else f" along axis {self.axis}"
         rows, columns = self.topology.shape
-        how = f"{self.algorithm}, {len(self.steps)} steps"
-        return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
+        return f"{self.collective}{along} on {self.topology.name} {rows}x{columns}"
+
+    def __repr__(self) -> str:
+        return f"Plan({self.title}: {self.algorithm}, {len(self.steps)} steps)"
 
     _repr_html_ = drawn_by("plan:draw_plan")
 
@@ -309,11 +313,6 @@ class Plan:
         for (source, _), size in self.bytes_per_link.items():
             counted[source] += size
         return counted
-
-    @property
-    def bytes_per_step(self) -> list[int]:
-        """Bytes that all chips together send in each step."""
-        return [sum(t.bytes for t in step) for step in self.steps]
 
     @property
     def total_bytes(self) -> int:
