@@ -20,11 +20,8 @@ LONGEST = 8  # A line of more chips is folded into several rows.
 def ids_at(mesh) -> dict[Coordinate, int | None]:
     """Return {coordinate: device id} in row-major order; the id of another rank's chip is None."""
     view, ids = mesh.get_view(), iter(mesh.get_device_ids())
-    coordinate = backend.load().MeshCoordinate
-    places = itertools.product(*map(range, mesh.shape))
-    return {
-        place: next(ids) if view.is_local(coordinate(list(place))) else None for place in places
-    }
+    every = backend.load().MeshCoordinateRange(mesh.shape)
+    return {tuple(c): next(ids) if view.is_local(c) else None for c in every}
 
 
 def chips_of(mesh) -> tuple[int, ...]:

@@ -111,8 +111,13 @@ def tensor_table(tensor) -> Table:
     topology, mesh, picture = tensor.tensor_topology(), tensor.device(), placed(tensor)
     about = f"Shape: {list(tensor.shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
     groups = len({place.ranges for place in picture.cells} - {None})
-    ids = ids_at(mesh) if mesh is not None else {}
-    here = {place.coordinate: _is_here(tensor, place.coordinate) for place in picture.cells}
+    ids, here = {}, {}
+    if mesh is not None:
+        ids = ids_at(mesh)
+    else:
+        buffer = tensor.host_buffer()
+        every = backend.load().MeshCoordinateRange(buffer.shape())
+        here = {tuple(c): buffer.is_local(c) for c in every}
     cells: list[Cell] = []
     for place in picture.cells:
         at = place.coordinate
@@ -135,13 +140,6 @@ def colour(group: int, groups: int) -> str:
     """Return the background of a group as #rrggbb: hues evenly spaced, as in ttnn's tables."""
     parts = colorsys.hsv_to_rgb(group / groups, 0.48, 0.80)
     return "#" + "".join(f"{int(part * 255):02x}" for part in parts)
-
-
-def _is_here(tensor, place: Coordinate) -> bool:
-    if tensor.device() is not None:
-        return True
-    coordinate, buffer = backend.load().MeshCoordinate, tensor.host_buffer()
-    return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
 
 
 TABLES: dict[str, Callable[..., Table]] = {
