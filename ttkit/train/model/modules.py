@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -259,6 +259,9 @@ class Parameter(Tensor):
         return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)
 
 
+Parameters = Mapping[str, Parameter]  # The keys are the paths of the parameters in the model.
+
+
 class Module:
     """A part of a model: it has parameters of its own, and those of the modules inside it."""
 
@@ -408,8 +411,9 @@ class LayerNorm(Module):
 
     def __init__(self, features: int, has_bias: bool = True, layout: Layout | None = None):
         self.layout = layout = layout or current_layout()
-        self.weight = Parameter((1, 1, 1, features), constant(1.0), layout)
-        self.bias = Parameter((1, 1, 1, features), constant(0.0), layout) if has_bias else None
+        shape = (1, 1, 1, features)
+        self.weight = Parameter(shape, constant(1.0), layout)
+        self.bias = Parameter(shape, constant(0.0), layout) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> the same shape."""

@@ -31,7 +31,6 @@ from ttkit.train.parallel.ranks import (
     fabric_routes,
     mean_over_ranks,
     start_mpi,
-    to_host,
 )
 from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
@@ -252,10 +251,7 @@ class PipelineTrainer(Trainer):
         mine = [each for each in ends if each[0] in self.parameters and table != head]
         grads = {}
         for name, here, there in mine:
-            own = self.parameters[name]
-            cuts = (own.layout.tp_axis, own.shard_dim), (own.layout.zero_axis, own.zero_dim)
-            array = to_host(own.get_grad(), *cuts)
-            grads[name] = array[:, :, : own.global_shape[2]]
+            grads[name] = self.parameters[name].gather_grad()
             self.transport.put(Message("weight gradients", 0, here, there), grads[name])
         for name, here, there in mine:
             message = Message("weight gradients", 0, there, here)
