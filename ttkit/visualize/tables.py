@@ -139,7 +139,7 @@ def tensor_table(tensor) -> Table:
 def colour(group: int, groups: int) -> str:
     """Return the background of a group as #rrggbb: hues evenly spaced, as in ttnn's tables."""
     parts = colorsys.hsv_to_rgb(group / groups, 0.48, 0.80)
-    return "#" + "".join(f"{int(part * 255):02x}" for part in parts)
+    return f"#{bytes(int(part * 255) for part in parts).hex()}"
 
 
 TABLES: dict[str, Callable[..., Table]] = {

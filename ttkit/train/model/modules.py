@@ -325,9 +325,7 @@ class Linear(Module):
         self.layout, start = layout or current_layout(), uniform(in_features)
         shape, bias_shape = (1, 1, out_features, in_features), (1, 1, 1, out_features)
         self.weight = Parameter(shape, start, self.layout, self.shards[0])
-        self.bias = None
-        if has_bias:
-            self.bias = Parameter(bias_shape, start, self.layout, self.shards[1])
+        self.bias = Parameter(bias_shape, start, self.layout, self.shards[1]) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""

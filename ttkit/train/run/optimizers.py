@@ -140,10 +140,7 @@ class SGD(Optimizer):
             if key in self.state:
                 velocity = self.state[key] * config.momentum + grad * (1 - config.dampening)
             self.state[key] = velocity
-            if config.nesterov:
-                grad = grad + velocity * config.momentum
-            else:
-                grad = velocity
+            grad = grad + velocity * config.momentum if config.nesterov else velocity
         parameter.set_shard(w - grad * self.lr)
 
 

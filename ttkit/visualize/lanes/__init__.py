@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 from typing import NamedTuple
 
-from ttkit.plans.messages import ANY_SOURCE
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import (
     ALARM,
@@ -412,9 +411,8 @@ def draw_exchange(run) -> Iterator[Figure]:
     end = run.steps + (1 if run.waits else 0)
     lanes = [Lane(f"rank {rank}", []) for rank in range(run.ranks)]
     for wait in run.waits:
-        peer = "any rank" if wait.peer == ANY_SOURCE else f"rank {wait.peer}"
         bars = [Bar(wait.since, end, "waits")]
-        lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {peer}")
+        lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {wait.whom}")
     sizes, arrows, notes = sorted({m.nbytes for m in run.messages}), [], []
     # The longest arrows are drawn first, so that short arrows and their texts lie above them.
     for m in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
