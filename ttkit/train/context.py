@@ -419,12 +419,6 @@ def open_layout(settings: Settings) -> Layout:
     return layout.on(context.get_device())
 
 
-def drives_whole(device) -> bool:
-    """Whether this process drives all chips of a mesh."""
-    view = device.get_view()
-    return all(view.is_local(place) for place in ttnn.MeshCoordinateRange(device.shape))
-
-
 def _check_shape(shape: tuple[int, ...], asked: str) -> None:
     """Refuse a shape that does not fit the descriptor in use; warn if only the transposed fits."""
     whole = tuple(ttnn._ttnn.multi_device.SystemMeshDescriptor().shape())

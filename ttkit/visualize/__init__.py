@@ -208,7 +208,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             done = Bar(0, min(microseconds, end[-1]), "done")
             lanes.append(Lane(one.collective, [*steps, done], one.algorithm))
         title, axis = f"after {microseconds:.1f} us", "modelled time in us, step by step"
-        clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, idle="", axis=axis)
+        clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         return [Figure(title, [clock]), *draw_after(numbers)]
 

@@ -67,13 +67,12 @@ def system_table() -> Table:
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     whole, local = system.shape(), system.local_shape()
-    cells: list[Cell] = []
-    for c in ttnn.MeshCoordinateRange(whole):
-        here = system.is_local(c)
-        text = f"Dev. ID: {system.get_device_id(c)}\n" if here else "Remote\nUnknown\n"
-        text += f"({c[0]}, {c[1]})"
-        alone = system.all_local()
-        cells.append((text, "dark_green") if alone else ("Local\n" * here + text, None))
+    ids = {
+        tuple(c): system.get_device_id(c) if system.is_local(c) else None
+        for c in ttnn.MeshCoordinateRange(whole)
+    }
+    background = "dark_green" if system.all_local() else None
+    cells = [(f"{_head(ids, c, 'Unknown')}({c[0]}, {c[1]})", background) for c in ids]
     shapes = [f"({', '.join(map(str, shape))})" for shape in (whole, local)]
     title = f"SystemMesh Global Shape: {shapes[0]} | Local Shape: {shapes[1]}"
     return [
@@ -91,13 +90,13 @@ def mesh_table(mesh_device) -> Table:
     return [_table(f"MeshDevice(rows={rows}, cols={columns})", columns, cells)]
 
 
-def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
+def _head(ids: dict[Coordinate, int | None], place: Coordinate, unknown: str = "Unknown ID") -> str:
     """Return the first lines of a chip's cell: its id.
 
     If several ranks share the mesh, the lines also say whether this rank drives the chip.
     """
     if ids[place] is None:
-        return "Remote\nUnknown ID\n"
+        return f"Remote\n{unknown}\n"
     return ("Local\n" if None in ids.values() else "") + f"Dev. ID: {ids[place]}\n"
 
 

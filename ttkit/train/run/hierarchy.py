@@ -83,9 +83,8 @@ class Exchange:
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
         # Message 0 holds the two numbers. Its kind, "note", has no route, so MPI carries it, not a
         # socket from chip to chip.
-        return Message(
-            what if number else "note", number, StageChunk(source, 0), StageChunk(destination, 0)
-        )
+        kind = what if number else "note"
+        return Message(kind, number, StageChunk(source), StageChunk(destination))
 
     def send(self, what: str, rank: int, arrays: Iterable[Array], note: Sequence[float]) -> None:
         """Start to send two numbers and an array of each parameter to a rank."""

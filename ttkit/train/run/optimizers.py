@@ -210,7 +210,7 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         if parameter.expert or parameter.has_sharded_grad:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.zero_axis)
-        square += float(one_copy(part).ravel()[0])
+        square += float(one_copy(part).item())
     return square
 
 

@@ -109,8 +109,8 @@ class Lanes(Drawing):
         looks: the look of each kind, in the order of the legend.
         end: the time at which the last bar ends.
         title: the text alternative.
-        idle: the text of the legend for the time without bars; with "" it has none.
         axis: the text below the axis.
+        idle: the text of the legend for the time without bars; with "" it has none.
         unit: the unit of the times; "" if they are plain numbers.
         until: the end of the axis, if it is after `end`, so that pictures can share one axis.
         arrows: arrows between the lanes.
@@ -129,8 +129,8 @@ class Lanes(Drawing):
         end: float,
         *,
         title: str,
-        idle: str,
         axis: str,
+        idle: str = "",
         unit: str = "",
         until: float = 0.0,
         arrows: Sequence[Arrow] = (),
@@ -423,7 +423,7 @@ def draw_exchange(run) -> Iterator[Figure]:
         each = ("up to " if sizes[1:] else "") + size_text(sizes[-1])
         notes += [f"Each arrow is a message of {each}, with a dot where it is sent."]
     drawing = Lanes(lanes, {"waits": Look("waits forever", ALARM, 6)}, end, title=repr(run),
-                    idle="", axis="steps (time is not to scale)", arrows=arrows,
+                    axis="steps (time is not to scale)", arrows=arrows,
                     seconds=STEP_S * end * bool(arrows))  # fmt: skip
     yield Figure(run.title, [drawing], notes, text=repr(run))
     if run.waits:
@@ -441,8 +441,7 @@ def _waits(run) -> Figure:
     fold = (run.ranks + 1) // 2 if run.ranks > 3 else 0
     pairs = [(wait.rank, wait.peer) for wait in run.waits if wait.peer in ranks]
     among = tuple((min(pair), max(pair)) for pair in pairs)
-    drawing = Cells(Grid(title, (1, run.ranks), ranks, among, 0, fold=fold), cells, frame="",
-                    gap=(40, 36))  # fmt: skip
+    drawing = Cells(Grid(title, (1, run.ranks), ranks, among, 0, fold=fold), cells, gap=(40, 36))
     for pair in pairs:
         drawing.arrow(*drawing.course(*pair), colour=BAD)
     return Figure(title, [drawing], run.waiting)
