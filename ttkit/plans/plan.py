@@ -375,28 +375,22 @@ COLLECTIVES = {
 # ---------------------------------------------------------------- checking
 def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
     """Fail: a chip or cable is missing, the plan adds nothing, or the source lacks the chunk."""
-    topology = plan.topology
+    topology, rule = plan.topology, _sends(t, t.chunk)
     if strangers := {t.source, t.destination} - topology.place.keys():
-        _fail_at_step(
-            plan,
-            number,
-            f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}",
-            f"one of {list(topology.chips)}",
-        )
-    if not topology.joined(t.source, t.destination):
+        rule += f", but there is no chip {strangers.pop()}"
+        cure = f"one of {list(topology.chips)}"
+    elif not topology.joined(t.source, t.destination):
         near = ", ".join(f"chip {chip}" for chip in topology.neighbours(t.source))
-        _fail_at_step(
-            plan,
-            number,
-            f"{_sends(t, t.chunk)}, but no cable joins them",
-            f"a neighbour of chip {t.source}: {near}",
-        )
-    if t.reduce and not plan.adds:
-        rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
-        _fail_at_step(plan, number, rule, "reduce=False")
-    missing = next(c for c in t.chunks if c not in held[t.source])
-    rule = f"{_sends(t, missing)}, but does not hold it yet"
-    _fail_at_step(plan, number, rule, "send it to this chip in an earlier step")
+        rule += ", but no cable joins them"
+        cure = f"a neighbour of chip {t.source}: {near}"
+    elif t.reduce and not plan.adds:
+        rule += f" with reduce=True, but {plan.collective} adds nothing"
+        cure = "reduce=False"
+    else:
+        missing = next(c for c in t.chunks if c not in held[t.source])
+        rule = f"{_sends(t, missing)}, but does not hold it yet"
+        cure = "send it to this chip in an earlier step"
+    _fail_at_step(plan, number, rule, cure)
 
 
 def _check_load(plan: Plan, number: int, step: Step) -> None:

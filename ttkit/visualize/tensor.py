@@ -305,12 +305,11 @@ def placement(
     """
     import numpy as np
 
-    from ttkit.sim import ttnn as simulated
+    from ttkit.sim import ttnn  # The picture uses the simulator even where the program uses cards.
     from ttkit.sim.mesh.opening import beside
 
     size = "x".join(map(str, mesh_shape))
     title = f"a tensor {list(shape)} in bfloat16 on a {size} mesh of {system}"
-    ttnn: Any = simulated  # The picture uses the simulator even where the program runs on cards.
     placements = [
         ttnn.PlacementReplicate() if dim == REPLICATE else ttnn.PlacementShard(dim)
         for dim in (axis_0, axis_1)
