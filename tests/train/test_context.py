@@ -143,7 +143,7 @@ def test_ranks(context):
 
 
 def test_the_layout_of_the_context(context, monkeypatch):
-    monkeypatch.setattr(AutoContext, "_instance", context)
+    monkeypatch.setattr(AutoContext, "get_instance", lambda: context)
     ttkit.use_system("galaxy")
     context.open_device([2, 4])
     assert contexts.current_layout() == Layout().on(context.get_device())

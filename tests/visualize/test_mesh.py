@@ -60,7 +60,7 @@ def test_a_picture_is_the_same_text_each_time_and_follows_the_theme():
 class OnCards:
     """A 2x2 mesh as the real library has it, of which this rank drives some columns."""
 
-    shape = (2, 2)
+    shape = ttnn.MeshShape(2, 2)
 
     def __init__(self, columns):
         self.columns = columns

@@ -53,10 +53,14 @@ class Wait(NamedTuple):
     since: int = 0  # The rank has waited since the end of this step.
     line: str = ""
 
+    @property
+    def whom(self) -> str:
+        """The peer in words."""
+        return "any rank" if self.peer == ANY_SOURCE else f"rank {self.peer}"
+
     def __str__(self) -> str:
         verb = "send" if self.receives else "receive"
-        peer = "any rank" if self.peer == ANY_SOURCE else f"rank {self.peer}"
-        return f"rank {self.rank} waits in {self.call} for {peer} to {verb}"
+        return f"rank {self.rank} waits in {self.call} for {self.whom} to {verb}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -116,11 +116,15 @@ class Plan:
             for t in step
         )
 
-    def __repr__(self) -> str:
+    @property
+    def title(self) -> str:
+        """The collective, the mesh axis and the system, in words."""
         along = "" if self.axis is None else f" along axis {self.axis}"
         rows, columns = self.topology.shape
-        how = f"{self.algorithm}, {len(self.steps)} steps"
-        return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
+        return f"{self.collective}{along} on {self.topology.name} {rows}x{columns}"
+
+    def __repr__(self) -> str:
+        return f"Plan({self.title}: {self.algorithm}, {len(self.steps)} steps)"
 
     _repr_html_ = drawn_by("plan:draw_plan")
 
@@ -311,11 +315,6 @@ class Plan:
         return counted
 
     @property
-    def bytes_per_step(self) -> list[int]:
-        """Bytes that all chips together send in each step."""
-        return [sum(t.bytes for t in step) for step in self.steps]
-
-    @property
     def total_bytes(self) -> int:
         """Bytes over all cables, counted once for each hop."""
         return sum(self.bytes_per_link.values())
@@ -376,28 +375,22 @@ COLLECTIVES = {
 # ---------------------------------------------------------------- checking
 def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
     """Fail: a chip or cable is missing, the plan adds nothing, or the source lacks the chunk."""
-    topology = plan.topology
+    topology, rule = plan.topology, _sends(t, t.chunk)
     if strangers := {t.source, t.destination} - topology.place.keys():
-        _fail_at_step(
-            plan,
-            number,
-            f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}",
-            f"one of {list(topology.chips)}",
-        )
-    if not topology.joined(t.source, t.destination):
+        rule += f", but there is no chip {strangers.pop()}"
+        cure = f"one of {list(topology.chips)}"
+    elif not topology.joined(t.source, t.destination):
         near = ", ".join(f"chip {chip}" for chip in topology.neighbours(t.source))
-        _fail_at_step(
-            plan,
-            number,
-            f"{_sends(t, t.chunk)}, but no cable joins them",
-            f"a neighbour of chip {t.source}: {near}",
-        )
-    if t.reduce and not plan.adds:
-        rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
-        _fail_at_step(plan, number, rule, "reduce=False")
-    missing = next(c for c in t.chunks if c not in held[t.source])
-    rule = f"{_sends(t, missing)}, but does not hold it yet"
-    _fail_at_step(plan, number, rule, "send it to this chip in an earlier step")
+        rule += ", but no cable joins them"
+        cure = f"a neighbour of chip {t.source}: {near}"
+    elif t.reduce and not plan.adds:
+        rule += f" with reduce=True, but {plan.collective} adds nothing"
+        cure = "reduce=False"
+    else:
+        missing = next(c for c in t.chunks if c not in held[t.source])
+        rule = f"{_sends(t, missing)}, but does not hold it yet"
+        cure = "send it to this chip in an earlier step"
+    _fail_at_step(plan, number, rule, cure)
 
 
 def _check_load(plan: Plan, number: int, step: Step) -> None:

@@ -77,7 +77,7 @@ class StageChunk(NamedTuple):
     """A part of the model: the stage that runs it, and its chunk number on this stage."""
 
     stage: int
-    chunk: int
+    chunk: int = 0
 
 
 class Message(NamedTuple):

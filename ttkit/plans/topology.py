@@ -92,7 +92,12 @@ class Topology:
         """Return the chips of a shortest route over cables, with both ends. If there are several
         such routes, it goes along the row first.
         """
-        far = self._distances(destination)
+        far, front = {destination: 0}, [destination]
+        for a in front:  # The list grows during the loop, so this is a breadth-first search.
+            for b in self.neighbours(a):
+                if b not in far:
+                    far[b] = far[a] + 1
+                    front.append(b)
         way = [source]
         while way[-1] != destination:
             here = way[-1]
@@ -101,15 +106,6 @@ class Topology:
             along_row_first = [(self.coordinate(b)[0] != row, self.place[b], b) for b in nearer]
             way.append(min(along_row_first)[-1])
         return tuple(way)
-
-    def _distances(self, chip: int) -> dict[int, int]:
-        far, front = {chip: 0}, [chip]
-        for a in front:  # The list grows during the loop, so this is a breadth-first search.
-            for b in self.neighbours(a):
-                if b not in far:
-                    far[b] = far[a] + 1
-                    front.append(b)
-        return far
 
 
 def topology(of, mesh_shape: RowColumn | None = None) -> Topology:

@@ -84,7 +84,7 @@ class Reader:
     def __init__(self, tape: Tape):
         self.tape = tape
         self._records: list[Record] = []
-        self._seen = 0  # This many events have been read.
+        self._seen: list[Event] = []  # A copy has the same lists, so each event is read only once.
         # The list of a key begins with the number of the call that made the values; it is 0 if that
         # was before the tape began. The numbers of the calls that read the values follow.
         self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
@@ -92,8 +92,8 @@ class Reader:
     @property
     def records(self) -> list[Record]:
         """The records of the calls that used a mesh and did not fail, in order."""
-        for event in self.tape.events[self._seen :]:
-            self._seen += 1
+        for event in self.tape.events[len(self._seen) :]:
+            self._seen.append(event)
             if event.returned and event.name in OPERATIONS:
                 self._read(event, OPERATIONS[event.name])
         return self._records
@@ -185,7 +185,7 @@ BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the lef
 OTHER_CHIPS = -1
 
 
-class Profile:
+class Profile(Reader):
     """The calls of a `ttkit.profile()` block, in order; all times are modelled.
 
     A chip runs one call after the other, in the program's order. A call begins when its operands
@@ -193,14 +193,6 @@ class Profile:
     """
 
     _model = ""  # `overlapped` sets this text, which is then in the title.
-
-    def __init__(self, tape: Tape):
-        self._reader = Reader(tape)
-
-    @property
-    def records(self) -> list[Record]:
-        """The calls so far, in order."""
-        return self._reader.records
 
     def overlapped(self) -> Profile:
         """Return the same calls, modelled with communication overlapped with compute.

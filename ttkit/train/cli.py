@@ -33,8 +33,7 @@ def train(parser: ArgumentParser, words: Sequence[str]) -> int:
 
         print(training_plan(settings, asked.system))
         return 0
-    from ttkit.train.run.pipeline import PipelineTrainer
-    from ttkit.train.run.trainer import Trainer
+    from ttkit.train import PipelineTrainer, Trainer
 
     kind = PipelineTrainer if settings.device_config.enable_pp else Trainer
     with kind(settings, step=asked.step) as trainer:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from enum import Enum
 from os import environ
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ttkit import ttnn
 from ttkit.errors import fail
@@ -199,8 +199,6 @@ class AutoContext:
         >>> context.close_device()
     """
 
-    _instance: ClassVar[AutoContext | None] = None
-
     def __init__(self) -> None:
         self._seed = 5489
         self._device: Any = None
@@ -209,11 +207,10 @@ class AutoContext:
         self._parallelism: ParallelismContext | None = None
 
     @classmethod
+    @functools.cache
     def get_instance(cls) -> AutoContext:
         """Return the one context of this process."""
-        if cls._instance is None:
-            cls._instance = cls()
-        return cls._instance
+        return cls()
 
     def set_seed(self, seed: int) -> None:
         """Set the seed of initial weights and samples."""
@@ -408,7 +405,7 @@ def open_layout(settings: Settings) -> Layout:
     )
     if not context.is_device_open():
         context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
-    opened, wanted = tuple(context.get_device().shape), tuple(device.mesh_shape)
+    opened, wanted = tuple(context.get_device().shape), device.mesh_shape
     if opened != wanted:
         fail(
             "Trainer",
@@ -420,12 +417,6 @@ def open_layout(settings: Settings) -> Layout:
     if layout.axes:
         context.initialize_parallelism_context(device)
     return layout.on(context.get_device())
-
-
-def drives_whole(device) -> bool:
-    """Return whether this process drives all chips of a mesh."""
-    view = device.get_view()
-    return all(view.is_local(place) for place in ttnn.MeshCoordinateRange(device.shape))
 
 
 def _check_shape(shape: tuple[int, ...], asked: str) -> None:

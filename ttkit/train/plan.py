@@ -55,7 +55,7 @@ class TrainingPlan(Tables):
 
         training, model = self.settings.training_config, self.settings.transformer_config
         layout = replace(self.layout, axes=None)
-        shape: Any = tuple(self.settings.device_config.mesh_shape)
+        shape: Any = self.settings.device_config.mesh_shape
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
         place = Place(
             shape, self.layout.axes or (), layout.dp // self.layout.along(shape).dp, hosts
@@ -115,7 +115,7 @@ class TrainingPlan(Tables):
 
     def notes(self) -> Iterator[str]:
         """Yield sentences that a user should know before the run starts."""
-        shape = tuple(self.settings.device_config.mesh_shape)
+        shape = self.settings.device_config.mesh_shape
         axes = [f"{name.upper()} along axis {axis}" for name, axis in self.layout.axes or ()]
         mesh = f"on a {'x'.join(map(str, shape))} mesh of {self.system.name}"
         yield f"{self.parameters:,} parameters {mesh}: {', '.join(axes) or 'replicated'}"
@@ -154,7 +154,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    topology(machine, tuple(settings.device_config.mesh_shape))  # type: ignore[arg-type]
+    topology(machine, settings.device_config.mesh_shape)  # type: ignore[arg-type]
     plan, model = TrainingPlan(settings, machine), settings.transformer_config
     plan.layout.check(model, settings.training_config.batch_size, model.max_sequence_length)
     return plan

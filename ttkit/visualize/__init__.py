@@ -192,7 +192,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         """Draw each plan as it is after the step that `numbers` has for it."""
         figures = []
         for one, strip, end, number in zip(plans, strips, ends, numbers):
-            sent = f"{size_text(sum(one.bytes_per_step[:number]))} of {size_text(one.total_bytes)}"
+            sofar = sum(t.bytes for step, t in one.transfers if step <= number)
+            sent = f"{size_text(sofar)} of {size_text(one.total_bytes)}"
             note = f"Sent so far: {sent}, in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
             figure = step_figure(strip[number])
             legend = figure.notes if one is plans[-1] else ()
@@ -207,7 +208,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             done = Bar(0, min(microseconds, end[-1]), "done")
             lanes.append(Lane(one.collective, [*steps, done], one.algorithm))
         title, axis = f"after {microseconds:.1f} us", "modelled time in us, step by step"
-        clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, idle="", axis=axis)
+        clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         return [Figure(title, [clock]), *draw_after(numbers)]
 

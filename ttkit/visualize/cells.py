@@ -138,7 +138,7 @@ class Cells(Drawing):
 
     Args:
         cells: the cells in the order of the grid; None leaves a place empty.
-        frame: the name of a frame around all cells; with "" there is no frame.
+        frame: the name of a frame around all cells; by default there is no frame.
         gap: the width and height of the gaps between cells; by default gaps are narrow if there are
             more than four columns.
         colour: the colour of all links; by default straight links have one colour and curves
@@ -150,7 +150,7 @@ class Cells(Drawing):
         grid: Grid,
         cells: Sequence[Cell | None],
         *,
-        frame: str,
+        frame: str = "",
         gap: Size | None = None,
         colour: str = "",
     ):

@@ -172,7 +172,7 @@ def draw_matmul(
     frames = []
     for summed in (False, True) if partial and reduced else (False,):
         product = _matrix(parts, name, (m, n), of_result, partial, summed)
-        frames.append(Cells(grid, [*factors, product], frame="", gap=(8, 12)))
+        frames.append(Cells(grid, [*factors, product], gap=(8, 12)))
     drawing = Frames(frames) if len(frames) > 1 else frames[0]
     return Figure(title, [drawing], notes, text, "".join(wrong))
 

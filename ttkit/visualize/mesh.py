@@ -20,11 +20,8 @@ LONGEST = 8  # A line of more chips is folded into several rows.
 def ids_at(mesh) -> dict[Coordinate, int | None]:
     """Return {coordinate: device id} in row-major order; the id of another rank's chip is None."""
     view, ids = mesh.get_view(), iter(mesh.get_device_ids())
-    coordinate = backend.load().MeshCoordinate
-    places = itertools.product(*map(range, mesh.shape))
-    return {
-        place: next(ids) if view.is_local(coordinate(list(place))) else None for place in places
-    }
+    every = backend.load().MeshCoordinateRange(mesh.shape)
+    return {tuple(c): next(ids) if view.is_local(c) else None for c in every}
 
 
 def chips_of(mesh) -> tuple[int, ...]:
@@ -193,7 +190,7 @@ def draw_graph(descriptor) -> Figure:
     for mesh in meshes:
         about = f"{mesh.size_text}, {counted(mesh.num_hosts, 'host')}"
         cells.append(Cell(f"mesh {mesh.mesh_id}", [about], tone(mesh.mesh_id)))
-    drawing = Cells(grid, cells, frame="", gap=(30, 36))
+    drawing = Cells(grid, cells, gap=(30, 36))
     for pair, links in joined.items():
         (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
         x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
@@ -230,7 +227,7 @@ def draw_share(
     boxes = [Box([str(chip)], fill=fill) if chip in chips else Box() for chip in ids]
     machine = Cell("", lines, boxes=boxes, columns=system.shape[1], box=(24, 20))
     title = f"rank {binding.rank}{state}: {owns}{place}"
-    return Cells(Grid(title, (1, 1), (0,)), [machine], frame="")
+    return Cells(Grid(title, (1, 1), (0,)), [machine])
 
 
 def draw_ranks(cluster, system) -> Figure:

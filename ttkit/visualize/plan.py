@@ -136,7 +136,7 @@ class StepPicture(NamedTuple):
     @property
     def text(self) -> str:
         """The step as text: its transfers, and the chunks that each chip holds after it."""
-        lines = [f"{title_of(self.plan)} · {self.caption}"]
+        lines = [f"{self.plan.title}, {self.plan.algorithm} · {self.caption}"]
         for arrow in self.arrows:
             why_not = f" ({arrow.why_not})" if arrow.why_not else ""
             source, to = (self.names.get(chip, chip) for chip in arrow[:2])
@@ -151,13 +151,6 @@ def _size(transfers: Sequence[Transfer]) -> str:
 def contributors_in_all(plan: Plan) -> int:
     """Return how many chips contribute to a finished chunk."""
     return plan.group_size if plan.adds else 1
-
-
-def title_of(plan: Plan) -> str:
-    """Return the title of a plan: its collective, system and algorithm."""
-    rows, columns = plan.topology.shape
-    along = "" if plan.axis is None else f" along axis {plan.axis}"
-    return f"{plan.collective}{along} on {plan.topology.name} {rows}x{columns}, {plan.algorithm}"
 
 
 def problem_of(plan: Plan, names: Sequence[str] = ()) -> tuple[str, int]:
@@ -376,9 +369,8 @@ def draw_step(plan: Plan, number: int, names: Sequence[str] = ()) -> Figure:
 
 def step_figure(step: StepPicture) -> Figure:
     """Return the figure of a step: its drawing, title, notes and text."""
-    return Figure(
-        title_of(step.plan), [StepCells(step)], _notes(step, small=False), step.text, step.problem
-    )
+    title = f"{step.plan.title}, {step.plan.algorithm}"
+    return Figure(title, [StepCells(step)], _notes(step, small=False), step.text, step.problem)
 
 
 def chosen(pictures: list[StepPicture]) -> list[int]:
@@ -410,7 +402,7 @@ def draw_plan(plan: Plan, names: Sequence[str] = (), moving: bool = False) -> Fi
             drawing.
     """
     pictures = step_pictures(plan, names)
-    title = f"{title_of(plan)} · {counted(len(plan.steps), 'step')}, "
+    title = f"{plan.title}, {plan.algorithm} · {counted(len(plan.steps), 'step')}, "
     title += f"{size_text(plan.total_bytes)} in all"
     problem, lines = pictures[0].problem, [title]
     head = f"{'step':>6} {'transfers':>9} {'bytes':>10}  chunks held"

@@ -67,13 +67,12 @@ def system_table() -> Table:
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     whole, local = system.shape(), system.local_shape()
-    cells: list[Cell] = []
-    for c in ttnn.MeshCoordinateRange(whole):
-        here = system.is_local(c)
-        text = f"Dev. ID: {system.get_device_id(c)}\n" if here else "Remote\nUnknown\n"
-        text += f"({c[0]}, {c[1]})"
-        alone = system.all_local()
-        cells.append((text, "dark_green") if alone else ("Local\n" * here + text, None))
+    ids = {
+        tuple(c): system.get_device_id(c) if system.is_local(c) else None
+        for c in ttnn.MeshCoordinateRange(whole)
+    }
+    background = "dark_green" if system.all_local() else None
+    cells = [(f"{_head(ids, c, 'Unknown')}({c[0]}, {c[1]})", background) for c in ids]
     shapes = [f"({', '.join(map(str, shape))})" for shape in (whole, local)]
     title = f"SystemMesh Global Shape: {shapes[0]} | Local Shape: {shapes[1]}"
     return [
@@ -91,13 +90,13 @@ def mesh_table(mesh_device) -> Table:
     return [_table(f"MeshDevice(rows={rows}, cols={columns})", columns, cells)]
 
 
-def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
+def _head(ids: dict[Coordinate, int | None], place: Coordinate, unknown: str = "Unknown ID") -> str:
     """Return the first lines of a chip's cell: its id.
 
     If several ranks share the mesh, the lines also say whether this rank drives the chip.
     """
     if ids[place] is None:
-        return "Remote\nUnknown ID\n"
+        return f"Remote\n{unknown}\n"
     return ("Local\n" if None in ids.values() else "") + f"Dev. ID: {ids[place]}\n"
 
 
@@ -111,8 +110,13 @@ def tensor_table(tensor) -> Table:
     topology, mesh, picture = tensor.tensor_topology(), tensor.device(), placed(tensor)
     about = f"Shape: {list(tensor.shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
     groups = len({place.ranges for place in picture.cells} - {None})
-    ids = ids_at(mesh) if mesh is not None else {}
-    here = {place.coordinate: _is_here(tensor, place.coordinate) for place in picture.cells}
+    ids, here = {}, {}
+    if mesh is not None:
+        ids = ids_at(mesh)
+    else:
+        buffer = tensor.host_buffer()
+        every = backend.load().MeshCoordinateRange(buffer.shape())
+        here = {tuple(c): buffer.is_local(c) for c in every}
     cells: list[Cell] = []
     for place in picture.cells:
         at = place.coordinate
@@ -134,14 +138,7 @@ def tensor_table(tensor) -> Table:
 def colour(group: int, groups: int) -> str:
     """Return the background of a group as #rrggbb: hues evenly spaced, as in ttnn's tables."""
     parts = colorsys.hsv_to_rgb(group / groups, 0.48, 0.80)
-    return "#" + "".join(f"{int(part * 255):02x}" for part in parts)
-
-
-def _is_here(tensor, place: Coordinate) -> bool:
-    if tensor.device() is not None:
-        return True
-    coordinate, buffer = backend.load().MeshCoordinate, tensor.host_buffer()
-    return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
+    return f"#{bytes(int(part * 255) for part in parts).hex()}"
 
 
 TABLES: dict[str, Callable[..., Table]] = {

@@ -305,30 +305,27 @@ def placement(
     """
     import numpy as np
 
-    from ttkit.sim import ttnn as simulated
+    from ttkit.sim import ttnn  # The picture uses the simulator even where the program uses cards.
     from ttkit.sim.mesh.opening import beside
 
     size = "x".join(map(str, mesh_shape))
     title = f"a tensor {list(shape)} in bfloat16 on a {size} mesh of {system}"
-    kinds = [
-        "PlacementReplicate()" if dim == REPLICATE else f"PlacementShard({dim})"
+    placements = [
+        ttnn.PlacementReplicate() if dim == REPLICATE else ttnn.PlacementShard(dim)
         for dim in (axis_0, axis_1)
     ]
     code = (
         f"# x is a NumPy array of shape {list(shape)}\n"
         f"mesh = ttnn.open_mesh_device(ttnn.MeshShape({', '.join(map(str, mesh_shape))}))\n"
-        f"placements = [{', '.join(f'ttnn.{kind}' for kind in kinds)}]\n"
+        f"placements = [{', '.join(f'ttnn.{each!r}' for each in placements)}]\n"
         "mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))\n"
         "tensor = ttkit.from_numpy(\n"
         "    x, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT,\n"
         "    device=mesh, mesh_mapper=mapper,\n"
         ")"
     )
-    ttnn: Any = simulated  # The picture uses the simulator even where the program runs on cards.
     try:
         with beside(system_named(system), tuple(mesh_shape)) as mesh:
-            replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
-            placements = [replicate() if d == REPLICATE else shard(d) for d in (axis_0, axis_1)]
             tensor = ttnn.from_torch(
                 np.zeros(tuple(shape), np.float32),
                 dtype=ttnn.bfloat16,

@@ -22,14 +22,16 @@ from ttkit.train.context import AutoContext, recording
 Value = Any  # A value is a ttnn.Tensor of the simulator or of the real library.
 
 
+# It takes the gradient of a result, and returns a gradient, or None, for each input.
+Backward = Callable[[Value], Sequence[Value | None]]
+
+
 class Node(NamedTuple):
-    """One recorded operation: its inputs, and a function that takes the gradient of the result and
-    returns a gradient for each input.
-    """
+    """One recorded operation: its inputs, and the function that returns their gradients."""
 
     name: str
     inputs: Sequence[Tensor]
-    backward: Callable[[Value], Sequence[Value | None]]
+    backward: Backward
 
 
 # This node replaces one that a backward pass has used and freed.
@@ -298,12 +300,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
                     source.add_grad(grads.pop(source))
 
 
-def recorded(
-    name: str,
-    value: Value,
-    inputs: Sequence[Tensor],
-    backward: Callable[[Value], Sequence[Value | None]],
-) -> Tensor:
+def recorded(name: str, value: Value, inputs: Sequence[Tensor], backward: Backward) -> Tensor:
     """Return the result of an operation; record the operation if an input requires a gradient.
 
     Args:

@@ -159,7 +159,7 @@ def layernorm(
     value, w = x.get_value(), weight.full()
     out = ttnn.layer_norm(value, weight=w, bias=bias.full() if bias else None, epsilon=epsilon)
     inputs = [x, weight, *([bias] if bias else [])]
-    return _norm("layernorm", out, inputs, epsilon, _centred)
+    return _norm("layernorm", out, inputs, epsilon, lambda value: value - _mean(value))
 
 
 def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
@@ -173,10 +173,6 @@ def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
 
 def _mean(value: Value) -> Value:
     return ttnn.mean(value, dim=-1, keepdim=True)
-
-
-def _centred(value: Value) -> Value:
-    return value - _mean(value)
 
 
 def _norm(

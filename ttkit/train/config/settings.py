@@ -324,7 +324,7 @@ class Settings(Section):
     layout: LayoutConfig = LayoutConfig()
 
 
-SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}
+SECTIONS: dict[str, type[Section]] = get_type_hints(Settings)
 # These strategies take a mesh axis, in the order of the axes; the values are ttml's names.
 STRATEGIES = {"dp": "ddp", "cp": "cp", "tp": "tp"}
 # Each pair is a strategy and its mesh axis.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -259,6 +259,9 @@ class Parameter(Tensor):
         return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)
 
 
+Parameters = Mapping[str, Parameter]  # The keys are the paths of the parameters in the model.
+
+
 class Module:
     """A part of a model: it has parameters of its own, and those of the modules inside it."""
 
@@ -322,9 +325,7 @@ class Linear(Module):
         self.layout, start = layout or current_layout(), uniform(in_features)
         shape, bias_shape = (1, 1, out_features, in_features), (1, 1, 1, out_features)
         self.weight = Parameter(shape, start, self.layout, self.shards[0])
-        self.bias = None
-        if has_bias:
-            self.bias = Parameter(bias_shape, start, self.layout, self.shards[1])
+        self.bias = Parameter(bias_shape, start, self.layout, self.shards[1]) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., out] for x [..., in]."""
@@ -408,8 +409,9 @@ class LayerNorm(Module):
 
     def __init__(self, features: int, has_bias: bool = True, layout: Layout | None = None):
         self.layout = layout = layout or current_layout()
-        self.weight = Parameter((1, 1, 1, features), constant(1.0), layout)
-        self.bias = Parameter((1, 1, 1, features), constant(0.0), layout) if has_bias else None
+        shape = (1, 1, 1, features)
+        self.weight = Parameter(shape, constant(1.0), layout)
+        self.bias = Parameter(shape, constant(0.0), layout) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalized x [B, 1, S, E], in the same shape."""

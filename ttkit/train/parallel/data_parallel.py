@@ -30,7 +30,7 @@ Small gradients are sent together in buckets, because each collective costs a la
 DistributedDataParallel does the same (Li 2020, "PyTorch Distributed", section 4.2)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from ttkit import ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import TILE
-from ttkit.train.model.modules import Parameter
+from ttkit.train.model.modules import Parameter, Parameters
 from ttkit.train.parallel.distributed import averaged
 from ttkit.waiting import wait_for
 
@@ -58,7 +58,7 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
     return found
 
 
-def average_gradients(parameters: Mapping[str, Parameter], bucket_mb: float = 0) -> None:
+def average_gradients(parameters: Parameters, bucket_mb: float = 0) -> None:
     """Replace each gradient by its mean over the chips of its mesh that have other tokens.
 
     Args:
@@ -127,7 +127,7 @@ def _average_bucket(bucket: list[Parameter]) -> None:
         parameter.set_shard_grad(ttnn.reshape(own, tuple(grad.shape)))
 
 
-def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
+def average_over_ranks(parameters: Parameters, comm) -> None:
     """Replace gradients that each mesh has averaged by their mean over the ranks.
 
     All gradients are sent at the same time. If a parameter has an owner, the other ranks remove
@@ -154,7 +154,7 @@ def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
             parameter.set_grad(None)
 
 
-def share_weights(parameters: Mapping[str, Parameter], comm) -> None:
+def share_weights(parameters: Parameters, comm) -> None:
     """Send each weight from the rank that has updated it to all other ranks."""
     sent = []
     for parameter in parameters.values():

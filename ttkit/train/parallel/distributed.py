@@ -284,7 +284,7 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
 
 def mean_over_replicas(loss: Tensor, layout: Layout) -> float:
     """Return a loss [1, 1, 1, 1] as a number: its mean over the chips with different tokens."""
-    return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])
+    return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).item())
 
 
 def one_copy(value: Value) -> np.ndarray:

@@ -13,7 +13,7 @@ aggregator averages them over workers and replicas, and the optimizer updates th
 to ttml's guide the aggregator averages over its devices, but ttml's code sums, so the same learning
 rate makes larger steps there. Here the aggregator averages, as in the guide."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ttkit.errors import fail
 from ttkit.plans.schedule import Message, StageChunk
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.model.modules import Parameter
+from ttkit.train.model.modules import Parameter, Parameters
 from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
@@ -50,7 +50,7 @@ class Exchange:
         socket_type: "mpi" or "fabric".
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, socket_type: str):
+    def __init__(self, parameters: Parameters, num_workers: int, socket_type: str):
         from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
@@ -83,9 +83,8 @@ class Exchange:
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
         # Message 0 holds the two numbers. Its kind, "note", has no route, so MPI carries it, not a
         # socket from chip to chip.
-        return Message(
-            what if number else "note", number, StageChunk(source, 0), StageChunk(destination, 0)
-        )
+        kind = what if number else "note"
+        return Message(kind, number, StageChunk(source), StageChunk(destination))
 
     def send(self, what: str, rank: int, arrays: Iterable[Array], note: Sequence[float]) -> None:
         """Start to send two numbers and an array of each parameter to a rank."""
@@ -187,9 +186,7 @@ class RemoteOptimizer(Optimizer):
             remote.step(loss)  # Pass the loss as a number, which is for the log.
     """
 
-    def __init__(
-        self, parameters: Mapping[str, Parameter], aggregator_rank: int, socket_type: str = "mpi"
-    ):
+    def __init__(self, parameters: Parameters, aggregator_rank: int, socket_type: str = "mpi"):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))
         self.aggregator_rank, self.running = aggregator_rank, True
@@ -235,7 +232,7 @@ class Aggregator:
 
     def __init__(
         self,
-        parameters: Mapping[str, Parameter],
+        parameters: Parameters,
         num_workers: int,
         optimizer_rank: int,
         socket_type: str = "mpi",

@@ -8,7 +8,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
 from ttkit.train.config.settings import SchedulerConfig, TrainingConfig
-from ttkit.train.model.modules import Parameter
+from ttkit.train.model.modules import Parameter, Parameters
 from ttkit.train.parallel.distributed import one_copy
 
 
@@ -60,7 +60,7 @@ class Optimizer:
 
     kinds: tuple[str, ...]  # Each key of the state begins with one of these words.
 
-    def __init__(self, parameters: Mapping[str, Parameter], config):
+    def __init__(self, parameters: Parameters, config):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
         # A key is "<kind>/<parameter>", such as "exp_avg/<parameter>". On each chip, a value has
         # the shape of the shard of the parameter that this chip updates.
@@ -140,10 +140,7 @@ class SGD(Optimizer):
             if key in self.state:
                 velocity = self.state[key] * config.momentum + grad * (1 - config.dampening)
             self.state[key] = velocity
-            if config.nesterov:
-                grad = grad + velocity * config.momentum
-            else:
-                grad = velocity
+            grad = grad + velocity * config.momentum if config.nesterov else velocity
         parameter.set_shard(w - grad * self.lr)
 
 
@@ -183,7 +180,7 @@ class AdamW(Optimizer):
         parameter.set_shard(w)
 
 
-def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
+def make_optimizer(config: TrainingConfig, parameters: Parameters) -> Optimizer:
     """Make the optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` is
     given.
     """
@@ -213,12 +210,12 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         if parameter.expert or parameter.has_sharded_grad:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.zero_axis)
-        square += float(one_copy(part).ravel()[0])
+        square += float(one_copy(part).item())
     return square
 
 
 def clip_grad_norm(
-    parameters: Mapping[str, Parameter],
+    parameters: Parameters,
     max_norm: float,
     sum_over_ranks: Callable[[float], float] = lambda square: square,
 ) -> float:

@@ -245,7 +245,7 @@ class PipelineTrainer(Trainer):
         The first and the last stage both have this table, and send each other their gradients. Both
         then have the same sum and equal weights, so their optimizers keep the weights equal.
         """
-        table, head = StageChunk(0, 0), StageChunk(self.num_stages - 1, self.schedule.chunks - 1)
+        table, head = StageChunk(0), StageChunk(self.num_stages - 1, self.schedule.chunks - 1)
         ends = [(TABLE, table, head), (HEAD, head, table)]
         # With a single chunk, table and head are one parameter, and autograd has added up the two
         # gradients.

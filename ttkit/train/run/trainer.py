@@ -21,7 +21,7 @@ from ttkit.errors import OutOfMemoryError, fail
 from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
-from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
+from ttkit.train.context import AutoContext, DistributedContext, open_layout
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import tiled
 from ttkit.train.parallel.data_parallel import (
@@ -144,7 +144,9 @@ class Trainer:
         self.layouts = [self.layout]
         ranks = DistributedContext()
         self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
-        if self.world > 1 and drives_whole(self.layout.device) and not distributed:
+        mesh = self.layout.device
+        drives_whole = len(mesh.get_device_ids()) == mesh.shape.mesh_size()
+        if self.world > 1 and drives_whole and not distributed:
             same = "each would train the same model on the same batches"
             fail(
                 "Trainer",

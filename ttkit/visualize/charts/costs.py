@@ -10,10 +10,6 @@ from ttkit.visualize.drawing import INK, size_text
 SIZES = tuple(64 << n for n in range(17))  # The sizes are powers of two from 64 bytes to 4 MiB.
 
 
-def _micro(seconds: float) -> str:
-    return f"{1e6 * seconds:,.4g} us"
-
-
 class CostCurves(Curves):
     """Curves of modelled seconds over the bytes of a shard, with the sizes at which another
     algorithm becomes the fastest.
@@ -48,7 +44,7 @@ class CostCurves(Curves):
         }
         self.size = size
         self.at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-        times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
+        times = ", ".join(f"{name} {1e6 * seconds:,.4g} us" for name, seconds in self.at.items())
         title += f"\n  at {size_text(size)}: {times}"
         super().__init__(title, curves, over="bytes that each chip has")
         self.crossings: list = []

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 from typing import NamedTuple
 
-from ttkit.plans.messages import ANY_SOURCE
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import (
     ALARM,
@@ -110,8 +109,8 @@ class Lanes(Drawing):
         looks: the look of each kind, in the order of the legend.
         end: the time at which the last bar ends.
         title: the text alternative.
-        idle: the text of the legend for the time without bars; with "" it has none.
         axis: the text below the axis.
+        idle: the text of the legend for the time without bars; with "" it has none.
         unit: the unit of the times; "" if they are plain numbers.
         until: the end of the axis, if it is after `end`, so that pictures can share one axis.
         arrows: arrows between the lanes.
@@ -130,8 +129,8 @@ class Lanes(Drawing):
         end: float,
         *,
         title: str,
-        idle: str,
         axis: str,
+        idle: str = "",
         unit: str = "",
         until: float = 0.0,
         arrows: Sequence[Arrow] = (),
@@ -412,9 +411,8 @@ def draw_exchange(run) -> Iterator[Figure]:
     end = run.steps + (1 if run.waits else 0)
     lanes = [Lane(f"rank {rank}", []) for rank in range(run.ranks)]
     for wait in run.waits:
-        peer = "any rank" if wait.peer == ANY_SOURCE else f"rank {wait.peer}"
         bars = [Bar(wait.since, end, "waits")]
-        lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {peer}")
+        lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {wait.whom}")
     sizes, arrows, notes = sorted({m.nbytes for m in run.messages}), [], []
     # The longest arrows are drawn first, so that short arrows and their texts lie above them.
     for m in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
@@ -425,7 +423,7 @@ def draw_exchange(run) -> Iterator[Figure]:
         each = ("up to " if sizes[1:] else "") + size_text(sizes[-1])
         notes += [f"Each arrow is a message of {each}, with a dot where it is sent."]
     drawing = Lanes(lanes, {"waits": Look("waits forever", ALARM, 6)}, end, title=repr(run),
-                    idle="", axis="steps (time is not to scale)", arrows=arrows,
+                    axis="steps (time is not to scale)", arrows=arrows,
                     seconds=STEP_S * end * bool(arrows))  # fmt: skip
     yield Figure(run.title, [drawing], notes, text=repr(run))
     if run.waits:
@@ -443,8 +441,7 @@ def _waits(run) -> Figure:
     fold = (run.ranks + 1) // 2 if run.ranks > 3 else 0
     pairs = [(wait.rank, wait.peer) for wait in run.waits if wait.peer in ranks]
     among = tuple((min(pair), max(pair)) for pair in pairs)
-    drawing = Cells(Grid(title, (1, run.ranks), ranks, among, 0, fold=fold), cells, frame="",
-                    gap=(40, 36))  # fmt: skip
+    drawing = Cells(Grid(title, (1, run.ranks), ranks, among, 0, fold=fold), cells, gap=(40, 36))
     for pair in pairs:
         drawing.arrow(*drawing.course(*pair), colour=BAD)
     return Figure(title, [drawing], run.waiting)

@@ -141,8 +141,8 @@ class SchedulePicture:
 def shade(kind: str, chunk: int, chunks: int) -> str:
     """Return the fill of an action: one colour for each kind, lighter for later chunks."""
     light, fill = 0.6 * chunk / max(chunks - 1, 1), LOOKS[kind].fill
-    parts = (int(fill[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * light):02x}" for part in parts)
+    parts = bytes.fromhex(fill[1:])
+    return f"#{bytes(round(part + (255 - part) * light) for part in parts).hex()}"
 
 
 def schedule_picture(what: Schedule | Timetable) -> SchedulePicture:
