@@ -9,33 +9,35 @@ from ttkit.visualize.drawing import ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
 LOOKS = {
+    "make": Look("backward pass", ROLES["compute"]),
     "scatter": Look("reduce-scatter", ROLES["gradients"]),
     "sum": Look("all-reduce", ROLES["network"]),
     "gather": Look("all-gather", ROLES["weights"]),
 }
 
 
-def crossing(*steps: list, backward: float) -> Figure:
-    """Return the picture of a two-level all-reduce in chunks, on the links and the network.
+def crossing(*steps: list) -> Figure:
+    """Return the picture of a two-level all-reduce in chunks, beside the backward pass.
 
     Args:
-        steps: for each of the three steps the start and the end of each chunk, in ms.
-        backward: how long the backward pass takes, in ms.
+        steps: the start and the end of each chunk, in ms, in the backward pass, which makes it,
+            and in each of the three steps.
 
     Example:
-        >>> crossing([(0, 1)], [(1, 3)], [(3, 4)], backward=5)
-        chunks: 1; the all-reduce takes 4 ms, the backward pass 5 ms
+        >>> crossing([(0, 5)], [(5, 6)], [(6, 8)], [(8, 9)])
+        chunks: 1; the backward pass takes 5 ms, and the all-reduce is exposed for 4 ms
     """
-    end, bars = steps[2][-1][1], []
+    backward, end, bars = steps[0][-1][1], steps[3][-1][1], []
     for kind, spans in zip(LOOKS, steps):
         # A number would fill the whole of a very short bar.
-        wide = spans[0][1] - spans[0][0] > backward / 40
+        wide = spans[0][1] - spans[0][0] > backward / 20
         texts = [f"{i}" if wide else "" for i in range(len(spans))]
         bars.append([Bar(a, b, kind, text) for (a, b), text in zip(spans, texts)])
-    lanes = [Lane("inside a host", bars[0] + bars[2]), Lane("network", bars[1])]
-    title = f"chunks: {len(bars[1])}; the all-reduce takes {end:.0f} ms, "
-    title += f"the backward pass {backward:.0f} ms"
-    axis, until = "ms (modelled)", 1.3 * backward
+    inside = Lane("inside a host", bars[1] + bars[3])
+    lanes = [Lane("chips", bars[0]), inside, Lane("network", bars[2])]
+    title = f"chunks: {len(steps[0])}; the backward pass takes {backward:.0f} ms, "
+    title += f"and the all-reduce is exposed for {end - backward:.0f} ms"
+    axis, until = "ms (modelled)", 2.7 * backward
     drawn = Lanes(lanes, LOOKS, end, title=title, idle="idle", axis=axis, until=until)
     return Figure(title, [drawn])
 
