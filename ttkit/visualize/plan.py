@@ -322,7 +322,7 @@ class StepCells(Cells):
         # one above the other.
         down = 1 if y1 < y2 else -1
         if right:
-            x, y = x + 3, y - 9 * down
+            x, y = x - 3, y - 9 * down
         elif x1 == x2:
             x -= (width_of(text, SIZE, bold=True) / 2 - 5) * down
         hover = f"{self.step.name(source)} to {self.step.name(to)}{adds}: {arrow.brings}"
