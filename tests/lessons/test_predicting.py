@@ -122,8 +122,10 @@ def test_what_a_learner_tried_and_passed_is_kept(notebook):
     outputs, file = notebook
     with pytest.raises(lessons.CheckFailed):
         lessons.check("00.share", 7)
-    label, _ = outputs.pop().children[0].children  # The other one is the button for hints.
+    row, reason, _ = outputs.pop().children
+    label, _ = row.children  # The other one is the button for hints.
     assert label.value == "exercise 00.share: not right yet"
+    assert "the number of elements is not 7" in reason.value
     assert progress.saved()["exercises"] == {"00.share": "tried"}
     lessons.check("00.share", 384)
     (label,) = outputs.pop().children[0].children

@@ -19,6 +19,7 @@ from ttkit.errors import fail
 from ttkit.lessons import progress
 from ttkit.lessons.comparing import CheckFailed, answer_difference, in_lines, values_mean_something
 from ttkit.lessons.predicting import brief, one_line
+from ttkit.visualize.drawing import message_box, on_page
 from ttkit.visualize.tables import Report
 from ttkit.visualize.widgets import show_widget
 from ttkit.words import in_notebook
@@ -66,6 +67,9 @@ class Run:
 def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
     """Yield a call of the answer for each tuple of arguments. The answer gets copies, because it
     may write into its arguments."""
+    __tracebackhide__ = (
+        True  # In IPython's traceback of a learner's error, this frame is not shown.
+    )
     name = asks.partition("(")[0]
     for arguments in cases:
         result = answer(*copy.deepcopy(arguments))
@@ -148,6 +152,7 @@ class Exercise(Declared):
 
     def judge(self, answer, mesh) -> str:
         """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
+        __tracebackhide__ = True
         if "(" not in self.asks:
             return self._value(answer)
         if not callable(answer):
@@ -265,6 +270,7 @@ def check(name: str, answer, mesh=None) -> None:
         CheckFailed: the answer is not right; the message names the device, index or number.
         TTKitError: there is no such exercise.
     """
+    __tracebackhide__ = True
     declared = declaration(name)
     try:
         if answer is None or answer is Ellipsis:
@@ -273,16 +279,21 @@ def check(name: str, answer, mesh=None) -> None:
     except NotDone:
         _show_state(name, "not done yet")
         return
-    except Exception:
+    except Exception as error:
         progress.save("exercises", name, "tried")
-        _show_state(name, "not right yet")
+        _show_state(name, "not right yet", str(error) if isinstance(error, CheckFailed) else "")
         raise
     progress.save("exercises", name, progress.PASSED)
     _show_state(name, praise, done=True)
 
 
-def _show_state(name: str, state: str, done: bool = False) -> None:
-    """Show the state of an exercise; if it is not done, with a button that gives hints."""
+def _show_state(name: str, state: str, wrong: str = "", done: bool = False) -> None:
+    """Show the state of an exercise; if it is not done, with a button that gives hints.
+
+    Args:
+        wrong: what is wrong with the answer. The card has it, and the page hides the same words of
+            the error below the card.
+    """
     label = f"exercise {name}: {state}"
     words = in_lines(f"✓ {label}") if done else f'{label}. For a hint: lessons.hint("{name}")'
     if not in_notebook():
@@ -298,7 +309,8 @@ def _show_state(name: str, state: str, done: bool = False) -> None:
 
     button.on_click(press)
     row = widgets.HBox([widgets.Label(label), *([] if done else [button])])
-    card = widgets.VBox([row, hints])
+    reason = [widgets.HTML(on_page(message_box(wrong)))] if wrong else []
+    card = widgets.VBox([row, *reason, hints])
     card.add_class("ttkit-done" if done else "ttkit-to-do")
     show_widget(card, words)
 
@@ -375,7 +387,8 @@ def challenge(name: str, answer) -> None:
         more = score / best - 1
         worse = -more if declared.higher else more
         stars = "★" + "★" * sum(worse <= limit for limit in (TWO_STARS_WITHIN, 1e-9, -1e-9))
-        return label, declared.unit.format(score), stars.ljust(3, "☆"), f"{more:+.0%}", words
+        gap = f"{100 * more:+.3g}%" if more else ""
+        return label, declared.unit.format(score), stars.ljust(3, "☆"), gap, words
 
     rows = [row("best known", best, GOAL)]
     rows += [row("this one" if each in latest else "yours", *each) for each in entries]

@@ -194,20 +194,21 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         for one, strip, end, number in zip(plans, strips, ends, numbers):
             sofar = sum(t.bytes for step, t in one.transfers if step <= number)
             sent = f"{size_text(sofar)} of {size_text(one.total_bytes)}"
-            note = f"Sent so far: {sent}, in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
-            figure = step_figure(strip[number])
-            legend = figure.notes if one is plans[-1] else ()
-            figures.append(replace(figure, notes=[*legend, note]))
+            note = f"{sent} sent in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
+            figure = step_figure(strip[number], note)
+            legend = figure.notes if one is plans[-1] else figure.notes[:1]
+            figures.append(replace(figure, notes=legend))
         return figures
 
     def draw_at(microseconds: float) -> list[Figure]:
         """Draw the progress of all plans at a modelled time, on one axis, then each plan."""
-        lanes = []
+        lanes, alike = [], len({one.collective for one in plans}) == 1
         for one, end in zip(plans, ends):
             steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
             done = Bar(0, min(microseconds, end[-1]), "done")
-            lanes.append(Lane(one.collective, [*steps, done], one.algorithm))
-        title, axis = f"after {microseconds:.1f} us", "modelled time in us, step by step"
+            name = one.algorithm if alike else one.collective
+            lanes.append(Lane(name, [*steps, done], f"takes {end[-1]:.1f} us"))
+        title, axis = f"after {microseconds:.1f} us", "modelled time in us; each box is a step"
         clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         return [Figure(title, [clock]), *draw_after(numbers)]

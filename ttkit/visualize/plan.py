@@ -205,10 +205,15 @@ class StepCells(Cells):
     Args:
         small: whether this is one of several drawings on a page.
         glides: the (chip, chunk) that glide; by default all that arrive, and none if `small`.
+        framed: whether a frame with the caption of the step is around the chips.
     """
 
     def __init__(
-        self, step: StepPicture, small: bool = False, glides: Collection[Pair] | None = None
+        self,
+        step: StepPicture,
+        small: bool = False,
+        glides: Collection[Pair] | None = None,
+        framed: bool = True,
     ):
         self.step, topology = step, step.plan.topology
         self.at = topology.place
@@ -222,7 +227,7 @@ class StepCells(Cells):
             1 if small else topology.links,
         ).folded(LONGEST)
         chips = self._chips(grid, small, () if small else glides)
-        gap, frame = ((18, 22), "") if small else ((46, 32), step.caption)
+        gap, frame = (18, 22) if small else (46, 28), step.caption if framed and not small else ""
         super().__init__(grid, chips, frame=frame, gap=gap, colour="var(--frame)")
         for arrow in step.arrows:
             if not arrow.why_not:
@@ -275,8 +280,10 @@ class StepCells(Cells):
                     added=key in added,
                 )
                 boxes.append(box)
-            name = step.names.get(chip, str(chip) if small else label)
-            lines = () if small or chip in step.names else [f"device {chip}"]
+            name = step.names.get(chip, str(chip))
+            lines = []
+            if not small and chip not in step.names:
+                name, lines = "", [f"{label} device {chip}"]
             cells.append(
                 Cell(name, lines, boxes=boxes, columns=min(columns, most), box=(wide, high))
             )
@@ -300,16 +307,19 @@ class StepCells(Cells):
         source, to, (first, *_) = arrow.source, arrow.destination, arrow.chunks
         (x1, y1), (x2, y2), (right, up) = self.way(source, to)
         x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
-        # The labels of the two directions of a vertical link would not fit side by side, so one
-        # moves up and the other down.
-        if abs(x2 - x1) <= abs(y2 - y1):
-            y += -9 if y1 < y2 else 9
         chunks = ranges(arrow.chunks)
-        text = chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x"
         fill = tone(first) if len(set(arrow.chunks)) == 1 else PAPER
         plus, adds = ("+", ", which adds it") if arrow.reduce else ("", "")
+        text = plus + (chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x")
+        # The labels of the two directions of a vertical link stand side by side, those of two arcs
+        # one above the other.
+        down = 1 if y1 < y2 else -1
+        if right:
+            x, y = x - 3, y - 9 * down
+        elif x1 == x2:
+            x -= (width_of(text, SIZE, bold=True) / 2 - 5) * down
         hover = f"{self.step.name(source)} to {self.step.name(to)}{adds}: {arrow.brings}"
-        self.badge(x, y, plus + text, fill=fill, stroke=INK, hover=hover)
+        self.badge(x, y, text, fill=fill, stroke=INK, hover=hover)
 
     def _draw_impossible(self, arrow: Arrow, why_not: Sequence[str]) -> None:
         """Draw a dashed red line for a transfer that cannot be sent, and write the reason on it."""
@@ -367,10 +377,17 @@ def draw_step(plan: Plan, number: int, names: Sequence[str] = ()) -> Figure:
     return step_figure(step_pictures(plan, names)[number])
 
 
-def step_figure(step: StepPicture) -> Figure:
-    """Return the figure of a step: its drawing, title, notes and text."""
+def step_figure(step: StepPicture, note: str = "") -> Figure:
+    """Return the figure of a step: its drawing, title, notes and text.
+
+    Args:
+        note: a note below the chips; the caption of the step is then there, and not at a frame.
+    """
+    drawing, notes = StepCells(step, framed=not note), _notes(step, small=False)
+    if note:
+        notes.insert(0, f"{step.caption}; {note}")
     title = f"{step.plan.title}, {step.plan.algorithm}"
-    return Figure(title, [StepCells(step)], _notes(step, small=False), step.text, step.problem)
+    return Figure(title, [drawing], notes, step.text, step.problem)
 
 
 def chosen(pictures: list[StepPicture]) -> list[int]:

@@ -18,6 +18,9 @@ WIDTH = 160  # A table of text is at most this many characters wide, unless its 
 # more than this many characters.
 FOLDED = 20
 NOWRAP = "right;white-space:nowrap"  # Numbers have this style, so that each stays beside its unit.
+# In a notebook, a table of more columns than this has its names in lines of their own, whose style
+# is OWN.
+MANY, OWN = 8, "border:0;padding-bottom:0;text-align:left"
 CELL = 30  # A cell in the table of a mesh is this many characters wide.
 Table = list  # A table is a list of objects, which rich prints in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
@@ -210,8 +213,12 @@ class Report:
 
     def _repr_html_(self) -> str:
         def line(cells: Sequence[str], tag: str, right: str = "right") -> str:
-            found = []
-            for heading, cell in zip(self.columns, cells):
+            found, many = [], len(cells) > MANY
+            if many:  # The name at the start has a line of its own, above the numbers.
+                found.append(
+                    f'<{tag} colspan="99" style="{OWN}">{escape(cells[0])}</{tag}></tr><tr>'
+                )
+            for heading, cell in zip(self.columns[many:], cells[many:]):
                 left = f"left;min-width:{min(len(cell), FOLDED)}ch"
                 side = left if heading.startswith("<") else right
                 # A name such as "ZeRO-2" is not broken at its hyphen.

@@ -155,10 +155,12 @@ LOOK = """<style>
 .ttkit-map + div .ttkit-picture { min-width: min-content; }
 .ttkit-map + div .ttkit-picture, .ttkit-map + div .ttkit-picture > div {
     overflow: visible !important; }
+.ttkit-map + div :is(td, th) { padding-right: 6px; }
 .ttkit-map + div { height: 360px; max-width: 1000px; overflow: auto; }
 .ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
     margin: -9px; position: absolute; width: 18px; }
-.ttkit-map span:hover, .ttkit-map [aria-pressed] { border: 2px solid var(--ink); }
+.ttkit-map span:first-of-type { border: 2px dashed var(--ink); }
+.ttkit-map span:hover, .ttkit-map span[aria-pressed] { border: 2px solid var(--ink); }
 </style>"""
 SPOT = (
     '<span role="button" tabindex="0" data-act="{0}" title="{1.layout}: {1.point[1]:,.0f} '
@@ -200,7 +202,11 @@ class LayoutMap(Curves):
     def _repr_html_(self) -> str:
         title, image = self.title_and_image
         page = self.layouts
-        says = "Click a point to see its layout." if page.fitting else "No layout fits."
+        says = (
+            "Click a point to see its layout. The dashed ring is the fastest."
+            if page.fitting
+            else "No layout fits."
+        )
         if self.chosen:
             mark, chosen = f'data-act="{self.chosen}"', page.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")

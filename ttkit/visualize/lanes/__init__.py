@@ -45,7 +45,7 @@ class Look(NamedTuple):
     """How bars of one kind are drawn.
 
     Attributes:
-        name: the name of the kind in the legend.
+        name: the name of the kind in the legend; with "" it is not there.
         fill: the colour, such as "#rrggbb".
         gap: the distance in px of the lines of the hatching, which shows the kind without colour.
     """
@@ -138,7 +138,7 @@ class Lanes(Drawing):
     ):
         bars = [bar for lane in lanes for bar in lane.bars]
         self.looks = {k: look for k, look in looks.items() if any(b.kind == k for b in bars)}
-        self.head = HEAD if self.looks or idle else 4
+        self.head = HEAD if idle or any(look.name for look in self.looks.values()) else 4
         bottom = self.head + LANE * len(lanes)
         super().__init__(LEFT + WIDTH + 6, bottom + 36, title)
         later = max((len(lane.never) for lane in lanes), default=0) * LATER
@@ -266,8 +266,8 @@ class Lanes(Drawing):
 
     def _legend(self, idle: str) -> None:
         x = float(LEFT)
-        looks = self.looks | ({"": Look(idle, "var(--empty)")} if idle else {})
-        for kind, look in looks.items():
+        looks = self.looks | {"": Look(idle, "var(--empty)")}
+        for kind, look in filter(lambda pair: pair[1].name, looks.items()):
             area = x, 2, 20, 16
             self.box(area, rx=0, fill=look.fill)
             if kind in self.hatched:
@@ -297,7 +297,7 @@ class Lanes(Drawing):
 
 
 # In a race of plans the translucent bar "done" lies over the bars of the steps.
-RACE = {"done": Look("done", "#3f7fe8b0"), "to come": Look("to come", "var(--page)")}
+RACE = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--page)")}
 
 # ---------------------------------------------------------------- what ran when on which chips
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"

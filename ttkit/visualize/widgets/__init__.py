@@ -53,6 +53,11 @@ STYLE = """
 }
 .ttkit-card::before { content: "Predict"; }
 .ttkit-to-do::before { content: "Your turn"; }
+.ttkit-to-do:has(.ttkit-alarm) { border-top-color: var(--jp-error-color1, #d64545); }
+.ttkit-to-do .ttkit-picture .ttkit-alarm { font-size: 13px; line-height: 1.5; }
+.jp-OutputArea-child:has(.ttkit-to-do .ttkit-alarm) + .jp-OutputArea-child .jp-RenderedText {
+    display: none;
+}
 .ttkit-done::before { content: "Done"; }
 .ttkit-done { border-top-color: var(--jp-success-color0, #388e3c); }
 .ttkit-done .widget-label::before {
@@ -66,7 +71,7 @@ STYLE = """
     color: var(--jp-ui-inverse-font-color1, white);
 }
 .widget-play button { margin: 0 2px 0 0; padding: 0 12px; }
-:is(.ttkit-to-do, .ttkit-done) .widget-hbox { flex-wrap: wrap; height: auto; }
+:is(.ttkit-to-do, .ttkit-done) .widget-hbox { align-items: center; flex-wrap: wrap; height: auto; }
 :is(.ttkit-to-do, .ttkit-done) .widget-label {
     flex: 0 1 auto; font-weight: 600; height: auto; line-height: 1.5; margin-right: 12px;
     max-width: 800px; white-space: pre-line;
