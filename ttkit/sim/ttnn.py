@@ -87,6 +87,7 @@ _aliases = {
     "CloseDevice": "close_device",
     "CreateDevice": "open_device",
     "Device": "MeshDevice",
+    "DeviceComputeKernelConfig": "WormholeComputeKernelConfig",
     "GetNumAvailableDevices": "get_num_devices",
     "GetNumPCIeDevices": "get_num_pcie_devices",
     "clip": "clamp",
