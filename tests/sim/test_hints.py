@@ -64,6 +64,9 @@ def test_sub_devices_change_nothing(wide, put):
 def test_a_semaphore_keeps_its_value(wide):
     semaphore = ttnn.create_global_semaphore(wide, cores(7, 7), 3)
     assert (semaphore.value, semaphore.cores) == (3, cores(7, 7))
+    other = ttnn.create_global_semaphore(wide, cores(7, 7), 3)
+    address = ttnn.get_global_semaphore_address
+    assert address(semaphore) == address(semaphore) != address(other)
     ttnn.reset_global_semaphore_value(semaphore, 1)
     assert semaphore.value == 1
 

@@ -34,7 +34,8 @@ for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
 _HELD = """
 hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
 hints                create_global_circular_buffer create_global_semaphore event_synchronize
-hints                get_arch_name init_device_compute_kernel_config record_event
+hints                get_arch_name get_global_semaphore_address
+hints                init_device_compute_kernel_config record_event
 hints                reset_global_semaphore_value wait_for_event
 mesh                 MeshDevice MeshTraceId begin_trace_capture
 mesh                 compute_distribution_to_mesh_mapping end_trace_capture execute_trace

@@ -36,9 +36,9 @@ FUNCTIONS = ONLY_WHOLE | of_numpy(
 )
 # Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
-    "rsub": lambda a, b: np.subtract(b, a),
+    "rsub": lambda a, b: b - a,
     "pow": np.power,
-    "rpow": lambda a, b: np.power(b, a),
+    "rpow": lambda a, b: b**a,
     "rdiv": lambda a, b: b / a,
     "floor_div": np.floor_divide,
     "div_no_nan": lambda a, b: np.where(b == 0, 0, a / b),
@@ -46,7 +46,7 @@ FUNCTIONS |= {
     "ldexp": lambda a, b: a * np.exp2(b),
     "xlogy": lambda a, b: np.where(a == 0, 0, a * np.log(b)),
     "bias_gelu": lambda a, b: gelu_erf(a + b),
-    "squared_difference": lambda a, b: np.square(a - b),
+    "squared_difference": lambda a, b: (a - b) ** 2,
     "fill": np.full_like,
     "leaky_relu": lambda a, b: np.where(a < 0, a * b, a),
     "relu_max": lambda a, b: np.maximum(np.minimum(a, b), 0),

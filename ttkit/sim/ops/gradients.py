@@ -39,7 +39,7 @@ xlogy addalpha addcdiv addcmul lerp subalpha threshold"""
 KEYWORDS = WITH_KEYWORDS | {
     "hardtanh": lambda x, *, min=-1.0, max=1.0: np.clip(x, min, max),
     "leaky_relu": lambda x, *, negative_slope=0.01: np.where(x < 0, negative_slope * x, x),
-    "logiteps": lambda x, *, eps=0.0: logit(x, eps=eps),
+    "logiteps": logit,
 }
 KNOWN = UNARY | FUNCTIONS | THREE | KEYWORDS
 FORWARD = {
@@ -67,7 +67,7 @@ def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -
     """Return the derivative of GELU, by the error function, or by tanh for other variants."""
     if variant is not GeluVariant.Accurate:
         return blocks.elementwise(_gelu_tanh_derivative, x)
-    density = np.exp(-0.5 * x * x) * F(1 / math.sqrt(2 * math.pi))
+    density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     return 0.5 * (1 + erf_of(x * SQRT_HALF)) + x * density
 
 

@@ -8,6 +8,7 @@ with a required parameter is a function of its own, with `@operation`.
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,21 +85,18 @@ def _silu(x: Array, out: Array, t: Array) -> None:
     out *= np.where(x == -np.inf, 0, x) if np.isneginf(lowest) else x
 
 
-def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
-    return lambda x: blocks.elementwise(kernel, x)
-
-
 def _ufunc(function: Callable[..., Array]) -> Function:
-    return _in_blocks(lambda values, out, _: function(values, out=out))
+    return partial(blocks.elementwise, lambda values, out, _: function(values, out=out))
 
 
-gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
-silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
+gelu_tanh, gelu_erf, sigmoid_of, silu_of, erf_of = (
+    partial(blocks.elementwise, kernel) for kernel in (_gelu_tanh, _gelu_erf, _sigmoid, _silu, _erf)
+)
 
 
 def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    scaled = x * F(beta)
-    soft = np.log1p(np.exp(np.minimum(scaled, F(threshold)))) / F(beta)
+    scaled = x * beta
+    soft = np.log1p(np.exp(np.minimum(scaled, threshold))) / beta
     return np.where(scaled > threshold, x, soft)
 
 
@@ -169,10 +167,6 @@ def truth(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda *given: function(*given).astype(given[0].dtype)
 
 
-def _with_zero(test: Callable[[Array, float], Array]) -> Function:
-    return lambda x: test(x, 0)
-
-
 # ---------------------------------------------------------------- the table
 def of_numpy(names: str) -> dict[str, Callable]:
     """Return the functions that NumPy has under the same names as ttnn."""
@@ -196,7 +190,7 @@ UNARY |= {
     "sigmoid": sigmoid_of,
     "sigmoid_accurate": sigmoid_of,
     "frac": lambda x: x - np.trunc(x),
-    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": erf_of,
     "erfc": lambda x: 1 - erf_of(x),
     "identity": np.copy,
@@ -217,7 +211,7 @@ UNARY |= {
 }
 PREDICATES = of_numpy("isnan isinf isfinite isposinf isneginf signbit logical_not")
 COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
-WITH_ZERO = {f"{name}z": _with_zero(test) for name, test in COMPARISONS.items()}
+WITH_ZERO = {f"{name}z": lambda x, test=test: test(x, 0) for name, test in COMPARISONS.items()}
 # A call of these functions may have keywords, such as the number of decimals to round to.
 WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
     "celu": lambda x, *, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(x / alpha)),
