@@ -10,7 +10,8 @@ from ttkit.errors import TTKitError
 from ttkit.sim.ops.binary import IN_PLACE, ONLY_WHOLE
 
 POSITIVE = {"hypot", "ldexp", "logaddexp2", "xlogy"}  # They are tested on positive numbers.
-WITH_NUMBER = {"floor_div", "heaviside", "pow", "rdiv", "rpow"}  # Of a tensor and a number.
+# Of a tensor and a number.
+WITH_NUMBER = {*"floor_div heaviside leaky_relu pow prelu rdiv relu_max relu_min rpow".split()}
 FLOATS = sorted(BINARY.keys() - POSITIVE - WITH_NUMBER)
 SHAPES = [
     ((2, 33, 20), (2, 33, 20)),
@@ -142,6 +143,10 @@ def test_where_and_multiply_add(mesh, put, check):
     check(ttnn.mac(p, 2.0, b), lambda p, b: 2 * p + b, p, b)
     check(ttnn.addalpha(p, a, 0.5), lambda p, a: p + a / 2, p, a)
     check(ttnn.subalpha(p, a, alpha=0.5), lambda p, a: p - a / 2, p, a)
+    check(ttnn.threshold(p, 0.5, 2.0), lambda p: np.where(p > 0.5, p, 2), p)
+    check(ttnn.polyval(p, [3.0, 0.0, 1.0]), lambda p: 3 * p**2 + 1, p)
+    check(ttnn.nextafter(p, a), lambda p, a: np.nextafter(*np.float32([p, a])), p, a)
+    check(ttnn.leaky_relu(p, 0.5), lambda p: np.where(p < 0, p / 2, p), p)
 
 
 @pytest.mark.parametrize("chosen", ["S0R", "RS0", "S0S1"])

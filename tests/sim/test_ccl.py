@@ -87,8 +87,24 @@ def test_among_the_chips_that_a_tensor_covers():
         np.testing.assert_array_equal(total, [first + second] * 2)
         sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(0, 1), cluster_axis=1))
         np.testing.assert_array_equal(sent, [second] * 2)
+        sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(0, 1)))  # The two chips are a line.
+        np.testing.assert_array_equal(sent, [second] * 2)
         each = [shards(one) for one in ttnn.all_broadcast(t, cluster_axis=1)]
         np.testing.assert_array_equal(each, [[first] * 2, [second] * 2])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_line_over_all_chips_stays_one():
+    """As ttnn 0.81.1 has it on a mock cluster; with a 2-D fabric no axis is needed."""
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=1)
+        t = ttnn.from_torch(np.ones((2, 16), np.float32), device=mesh, mesh_mapper=mapper)
+        for dim in (0, 1):
+            topology = ttnn.all_gather(t, dim).tensor_topology()
+            assert list(topology.distribution_shape()) == [8]
+            assert topology.placements() == [ttnn.PlacementReplicate()]
+        assert list(ttnn.all_reduce(t).tensor_topology().distribution_shape()) == [2, 4]
 
 
 def test_refused():

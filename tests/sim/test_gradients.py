@@ -13,7 +13,10 @@ THREE = "addcdiv addcmul lerp where".split()
 TWO = """add addalpha assign atan2 bias_gelu div fmod hypot ldexp logaddexp logaddexp2 max min mul remainder
 rsub squared_difference sub subalpha xlogy""".split()
 WITH_NUMBER = "addalpha addcdiv addcmul div_no_nan pow rdiv rpow subalpha".split()
+NUMBERS = {name: [1.5] for name in WITH_NUMBER}
+NUMBERS |= {"polygamma": [2], "threshold": [0.5, 2.0]}
 POSITIVE = {
+    *"digamma erfinv lgamma logit logiteps multigammaln polygamma".split(),
     "acosh",
     "fmod",
     "remainder",
@@ -39,6 +42,8 @@ def of_torch(torch, name):
         "log_sigmoid": torch.nn.functional.logsigmoid,
         "bias_gelu": lambda a, b: torch.nn.functional.gelu(a + b),
         "where": lambda c, a, b: torch.where(c != 0, a, b) + 0 * c,
+        "logiteps": torch.logit, "multigammaln": lambda a: torch.mvlgamma(a, 4),
+        "polygamma": lambda a, n: a.polygamma(n),
     }  # fmt: skip
     return own.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name)
 
@@ -46,11 +51,13 @@ def of_torch(torch, name):
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FORWARD)
 def test_as_torch_has_them(mesh, put, check, torch, name, dtype):
-    kinds, numbers = ["S0R", "RS0", "RR"], [1.5] * (name in WITH_NUMBER)
+    kinds, numbers = ["S0R", "RS0", "RR"], NUMBERS.get(name, [])
     kinds = kinds[: 3 if name in THREE else 2 if name in TWO else 1]
     low = 0.3 if name in POSITIVE else None
     grad, *x = (put(mesh, (3, 33, 20), kind, dtype, low=low) for kind in ("RS0", *kinds))
-    if name in ("acos", "acosh", "asin", "atanh", "log1p"):
+    if name == "multigammaln":
+        x = [ttnn.add(x[0], 1.5)]
+    if name in ("acos", "acosh", "asin", "atanh", "erfinv", "log1p", "logit", "logiteps"):
         x = [ttnn.add(x[0], 1.0) if name == "acosh" else ttnn.multiply(x[0], 0.2)]
 
     def reference(grad, *values):
@@ -59,7 +66,8 @@ def test_as_torch_has_them(mesh, put, check, torch, name, dtype):
         return [leaf.grad.numpy() for leaf in leaves][name == "where" :]
 
     # The slope of erf's polynomial errs by 1e-5; near pi / 2 that of tan changes within a step.
-    terms = 150 if name in ("erf", "erfc", "tan") else 32
+    terms = 150 if name in ("digamma", "erf", "erfc", "tan") else 32
+    terms = 20000 if name == "erfinv" else terms
     check(getattr(ttnn, f"{name}_bw")(grad, *x, *numbers), reference, grad, *x, additions=terms)
 
 
@@ -85,6 +93,14 @@ def test_keywords_and_outputs(wide, put, check):
     check(
         ttnn.elu_bw(grad, x, alpha=0.5), lambda g, x: g * np.where(x > 0, 1, np.exp(x) / 2), grad, x
     )
+    check(ttnn.clamp_bw(grad, x, -0.5), lambda g, x: g * (x >= -0.5), grad, x)
+    check(ttnn.clip_bw(grad, x, -0.5, 0.5), lambda g, x: g * (abs(x) <= 0.5), grad, x)
+    kept = {"hardtanh": {"min": -0.5, "max": 0.5}, "logiteps": {"eps": 0.25}}
+    for name, how in kept.items():  # The gradient is 0 beyond the limits.
+        x = ttnn.full_like(grad, 0.8)
+        check(getattr(ttnn, f"{name}_bw")(grad, x, **how), lambda g: 0 * g, grad)
+    made = ttnn.leaky_relu_bw(grad, ttnn.neg(x), negative_slope=0.25)
+    check(made, lambda g: g / 4, grad)
     assert ttnn.sqrt_bw(grad, ttnn.abs(x), input_grad=into)[0] is into
     with pytest.raises(TTKitError, match="does not have other_grad"):
         ttnn.add_bw(grad, x, x, other_grad=into)

@@ -34,6 +34,11 @@ def test_a_row_is_a_class_whose_fields_are_read_and_written(name):
     assert hint(name) == hint(name)
 
 
+def test_a_class_of_configurations_for_annotations():
+    config = ttnn.init_device_compute_kernel_config(ttnn.get_arch_name())
+    assert isinstance(config, ttnn.DeviceComputeKernelConfig | None)
+
+
 def test_numbers_compare_with_their_own():
     one, other = ttnn.SubDeviceId(1), ttnn.SubDeviceId(2)
     assert one != other and one == ttnn.SubDeviceId(1) and int(one) == 1
@@ -59,6 +64,9 @@ def test_sub_devices_change_nothing(wide, put):
 def test_a_semaphore_keeps_its_value(wide):
     semaphore = ttnn.create_global_semaphore(wide, cores(7, 7), 3)
     assert (semaphore.value, semaphore.cores) == (3, cores(7, 7))
+    other = ttnn.create_global_semaphore(wide, cores(7, 7), 3)
+    address = ttnn.get_global_semaphore_address
+    assert address(semaphore) == address(semaphore) != address(other)
     ttnn.reset_global_semaphore_value(semaphore, 1)
     assert semaphore.value == 1
 

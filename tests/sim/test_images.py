@@ -31,6 +31,37 @@ def test_group_norm(wide, put, check, torch, channels, groups, cores, rows):
         ttnn.group_norm(x, weight=x, **how)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("given", [True, False])
+def test_batch_norm(wide, put, check, torch, training, given):
+    x, mean, variance, weight, bias = (
+        put(wide, shape, "S0R" if shape[0] > 1 else "RR", low=0.5)
+        for shape in [(8, 3, 5, 4)] + 4 * [(1, 3, 1, 1)]
+    )
+    how = {"weight": weight, "bias": bias} if given else {}
+    old = [ttkit.to_numpy(ttnn.get_device_tensors(t)[0]).ravel() for t in (mean, variance)]
+
+    def reference(x, *vectors):
+        stats = [torch.tensor(each.astype(float)) for each in old]
+        vectors = [torch.tensor(each.ravel()) for each in vectors]
+        how = dict(zip(("weight", "bias"), vectors))
+        x = torch.tensor(x)
+        return torch.nn.functional.batch_norm(x, *stats, training=training, **how).numpy()
+
+    running = {"running_mean": mean, "running_var": variance}
+    made = ttnn.batch_norm(x, **running, training=training, momentum=0.25, **how)
+    check(made, reference, x, *how.values(), additions=200)
+    if training:
+        part = ttkit.to_numpy(ttnn.get_device_tensors(x)[0])
+        for tensor, was, function in zip((mean, variance), old, (np.mean, np.var), strict=True):
+            want = 0.75 * was + 0.25 * function(part, (0, 2, 3))
+            have = ttkit.to_numpy(ttnn.get_device_tensors(tensor)[0]).ravel()
+            np.testing.assert_allclose(have, want, rtol=1e-5)
+    else:
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            ttnn.batch_norm(x)
+
+
 def test_masks_and_vectors(wide, torch):
     """The columns are those that ttnn 0.81.1 gives."""
     mask = ttkit.to_numpy(ttnn.create_group_norm_input_mask(320, 16, 2))

@@ -14,7 +14,7 @@ from ttkit import ttnn
             "hardsigmod",
             "ttnn.hardsigmod: the simulator has no such name; the closest is ttnn.hardsigmoid",
         ),
-        (ttnn, "polygamma", "ttkit/sim/ops/unary.py or binary.py"),
+        (ttnn, "igamma", "ttkit/sim/ops/unary.py or binary.py"),
         (ttnn, "zzz", "ttnn.zzz: the simulator has no such name\n"),
         (ttnn.transformer, "concatenate_head", "the closest is ttnn.transformer.concatenate_heads"),
         (ttnn.experimental, "conv3d", "ttnn.experimental.conv3d"),

@@ -9,9 +9,11 @@ from ttkit import ttnn
 from ttkit.errors import TTKitError
 from ttkit.sim.ops.unary import UNARY
 
-NAMES = sorted(UNARY.keys() - {"alt_complex_rotate90", "bitwise_not"})
+GATED = {"geglu": "gelu", "glu": "sigmoid", "reglu": "relu", "swiglu": "silu"}
+GAMMA = {"digamma", "erfinv", "lgamma", "multigammaln"}
+NAMES = sorted(UNARY.keys() - {"alt_complex_rotate90", "bitwise_not", *GATED} - GAMMA)
 POSITIVE = {"log", "log10", "log2", "rsqrt", "sqrt", "reciprocal"}
-BETWEEN_ONES = {"acos", "asin", "atanh"}
+BETWEEN_ONES = {"acos", "asin", "atanh", "logit"}
 
 
 @pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
@@ -19,7 +21,7 @@ BETWEEN_ONES = {"acos", "asin", "atanh"}
 def test_each_chip_has_the_formulas_values(mesh, put, check, name, kind):
     x = put(mesh, (2, 33, 20), kind, low=0.1 if name in POSITIVE else None)
     if name in BETWEEN_ONES:
-        x = ttnn.tanh(x)
+        x = ttnn.sigmoid(x) if name == "logit" else ttnn.tanh(x)
     if name in ("acosh", "log1p"):
         x = ttnn.add(ttnn.abs(x), 1.5)
     check(getattr(ttnn, name)(x), formulas.UNARY[name], x)
@@ -30,6 +32,10 @@ def test_each_chip_has_the_formulas_values(mesh, put, check, name, kind):
     [
         ("round", {"decimals": 2}, lambda x: np.round(x, 2)),
         ("elu", {"alpha": 0.5}, lambda x: np.where(x > 0, x, 0.5 * np.expm1(x))),
+        ("celu", {"alpha": 0.5}, lambda x: np.where(x > 0, x, 0.5 * np.expm1(2 * x))),
+        ("hardtanh", {"min_val": -0.5, "max_val": 0.25}, lambda x: np.clip(x, -0.5, 0.25)),
+        ("logit", {"eps": 0.25}, lambda x: formulas.UNARY["logit"](np.clip(x, 0.25, 0.75))),
+        ("selu", {"scale": 2.0, "alpha": 0.5}, lambda x: np.where(x > 0, 2 * x, np.expm1(x))),
         ("alt_complex_rotate90", {}, lambda x: formulas.rotated(x, np.full(10, np.pi / 2))),
         ("softplus", {"beta": 2.0, "threshold": 1.0}, lambda x: np.where(2 * x > 1, x, np.log1p(np.exp(2 * x)) / 2)),
     ],
@@ -37,6 +43,27 @@ def test_each_chip_has_the_formulas_values(mesh, put, check, name, kind):
 def test_keywords(mesh, put, check, name, keywords, formula):
     x = put(mesh, (2, 33, 20), "S0R")
     check(getattr(ttnn, name)(x, **keywords), formula, x)
+
+
+@pytest.mark.parametrize("name", sorted(GAMMA))
+def test_the_gamma_family(mesh, put, check, torch, name):
+    x = put(mesh, (2, 33, 20), "S0R", low=2.0)
+    x = ttnn.divide(x, 8.0) if name == "erfinv" else x
+    formula = {"multigammaln": lambda x: torch.mvlgamma(x, 4)}.get(name) or getattr(torch, name)
+    check(
+        getattr(ttnn, name)(x),
+        lambda x: formula(torch.tensor(x)).numpy(),
+        x,
+        additions=20000 if name == "erfinv" else 500,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(GATED))
+@pytest.mark.parametrize("dim", [-1, 3])
+def test_gated(mesh, put, check, name, dim):
+    x = put(mesh, (2, 1, 33, 64), "S0R")
+    gate = formulas.UNARY[GATED[name]]
+    check(getattr(ttnn, name)(x, dim), lambda x: x[..., :32] * gate(x[..., 32:]), x)
 
 
 EDGES = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, -1e38, 1e30, -1e30, 1e-30, -1e-30, 1e-40, -1e-40]

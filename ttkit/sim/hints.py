@@ -95,6 +95,11 @@ def create_global_semaphore(
     return global_semaphore(cores, initial_value)
 
 
+def get_global_semaphore_address(global_semaphore: global_semaphore) -> int:
+    """Return a number that no other semaphore has."""
+    return id(global_semaphore)
+
+
 def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value: int) -> None:
     """Set the semaphore's counter."""
     global_semaphore.value = reset_value

@@ -29,7 +29,8 @@ for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
 _HELD = """
 hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
 hints                create_global_circular_buffer create_global_semaphore event_synchronize
-hints                get_arch_name init_device_compute_kernel_config record_event
+hints                get_arch_name get_global_semaphore_address
+hints                init_device_compute_kernel_config record_event
 hints                reset_global_semaphore_value wait_for_event
 mesh                 MeshDevice MeshTraceId begin_trace_capture
 mesh                 compute_distribution_to_mesh_mapping end_trace_capture execute_trace
@@ -79,8 +80,9 @@ for _name in _names():
     _load(_name)
 # Each of these is another name for the object that is named after `=`.
 _ALIASES = """CloseDevice=close_device CreateDevice=open_device Device=MeshDevice
-GetNumAvailableDevices=get_num_devices GetNumPCIeDevices=get_num_pcie_devices clip=clamp div=divide
-div_=divide_ mul=multiply mul_=multiply_ sub=subtract sub_=subtract_"""
+DeviceComputeKernelConfig=WormholeComputeKernelConfig GetNumAvailableDevices=get_num_devices
+GetNumPCIeDevices=get_num_pcie_devices clip=clamp div=divide div_=divide_ mul=multiply
+mul_=multiply_ sub=subtract sub_=subtract_"""
 # Programs of December 2025 use the keys. The values are the names of the same objects in ttnn
 # 0.81.1.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}

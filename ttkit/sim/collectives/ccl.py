@@ -137,7 +137,8 @@ def neighbours(call: Call) -> None:
 
 
 def axis_is_named(call: Call) -> None:
-    if call.cluster_axis is None and min(call.mesh._shape) > 1:
+    needs_none = min(call.mesh._shape) == 1 or "2D" in call.mesh.fabric.name
+    if call.cluster_axis is None and not needs_none:
         cure = "cluster_axis=0 or 1, one after the other"
         if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
             rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
@@ -179,10 +180,10 @@ def result_fits(call: Call) -> None:
 
 
 def one_line(call: Call) -> None:
-    """If there is no cluster axis, check that the mesh is one line, and set its axis."""
+    """If there is no cluster axis, check that the chips are one line, and set its axis."""
     if call.cluster_axis is not None:
         return
-    shape = call.mesh._shape
+    shape = call.tensor.grid.shape
     if min(shape) > 1:
         rule = f"{call.name} op is only supported for a linear tensor topology shape"
         refuse(rule, "cluster_axis=0 or 1")
@@ -312,8 +313,7 @@ def run(call: Call):
         mpi.compare(call.asked, mpi.members(grid))
     values = spec.moves(call)
     if spec.plan:
-        nbytes = bytes_of(tensor.padded, tensor.dtype)
-        report(spec.plan, call.mesh, nbytes, **spec.path(call))
+        report(spec.plan, call.mesh, bytes_of(tensor.padded, tensor.dtype), **spec.path(call))
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):

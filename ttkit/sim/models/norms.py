@@ -75,7 +75,7 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
         """
         on = Operands(input_tensor, residual_input_tensor, weight, bias)
         width = input_tensor.shard_shape[-1]
-        scale, tiny = F(1 / width), F(epsilon)
+        scale = 1 / width
 
         def rows(block: Array, out: Array) -> None:
             if centre:
@@ -84,7 +84,7 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
                 np.copyto(out, block)
             power = np.einsum("ij,ij->i", out, out)
             power *= scale
-            power += tiny
+            power += epsilon
             np.sqrt(power, out=power)
             out *= np.reciprocal(power)[:, None]
 
@@ -158,7 +158,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
         x, statistics, *_ = on.arrays
         means = shaped(statistics, -1, -1, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / x.shape[-1]
-        power, centred = means[..., :1] + F(epsilon), x
+        power, centred = means[..., :1] + epsilon, x
         if tiles > 1:
             mean = means[..., 1:]
             power, centred = power - mean * mean, x - mean
@@ -197,7 +197,7 @@ def group_norm(
     x, *vectors = on.arrays
     channels, axes = x.shape[-1], (-4, -3, -1)
     groups = shaped(x, -1, num_groups, -1)
-    deviation = np.sqrt(groups.var(axes, keepdims=True) + F(epsilon))
+    deviation = np.sqrt(groups.var(axes, keepdims=True) + epsilon)
     normal = ((groups - groups.mean(axes, keepdims=True)) / deviation).reshape(x.shape)
     cuts = (1, core_grid.y, core_grid.x) if core_grid else (1,)
     for i, vector in enumerate(vectors, 1):
@@ -217,6 +217,38 @@ def group_norm(
             refuse(rule, "ttnn.create_group_norm_weight_bias_rm and core_grid")
         on.arrays[i] = shaped(parts[..., :own], on.lead, 1, channels)
     return on.result(_weighted(on, normal), dtype, layout=output_layout)
+
+
+@operation("batch_norm", flops=each_element(7))
+def batch_norm(
+    input: Tensor,
+    *,
+    running_mean=None,
+    running_var=None,
+    training: bool = False,
+    eps: float = 1e-05,
+    momentum: float = 0.1,
+    weight=None,
+    bias=None,
+) -> Tensor:
+    """Normalise each channel of [n, c, h, w] with its running mean and variance.
+
+    Args:
+        running_mean, running_var, weight, bias: tensors [1, c, 1, 1]. Only training may leave out
+            the first two.
+        training: whether mean and variance are those of the input. The running ones, if given, then
+            move towards them by the fraction `momentum`.
+    """
+    on = Operands(input, running_mean, running_var, weight, bias)
+    x, mean, variance, gamma, beta = on.arrays
+    if training:
+        mean, variance = (f(x, (-4, -2, -1), keepdims=True) for f in (np.mean, np.var))
+        for running, found in ((running_mean, mean), (running_var, variance)):
+            if running is not None:
+                written(on.result(running.array * (1 - momentum) + found * momentum), running)
+    normal = (x - mean) / np.sqrt(variance + eps)
+    normal = normal if gamma is None else normal * gamma
+    return on.result(normal if beta is None else normal + beta)
 
 
 @checked

@@ -24,7 +24,7 @@ from ttkit.sim.ops import (
     result,
     values_of,
 )
-from ttkit.sim.ops.unary import COMPARISONS, F, activation, gelu_erf, of_numpy, truth
+from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, polygamma, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
@@ -40,23 +40,29 @@ ONLY_WHOLE = of_numpy("gcd lcm bitwise_and bitwise_or bitwise_xor")
 ONLY_WHOLE |= {"bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift}
 FUNCTIONS = ONLY_WHOLE | of_numpy(
     "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
-    " heaviside"
+    " heaviside nextafter"
 )
 # Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
-    "rsub": lambda a, b: np.subtract(b, a),
+    "rsub": lambda a, b: b - a,
     "pow": np.power,
-    "rpow": lambda a, b: np.power(b, a),
+    "rpow": lambda a, b: b**a,
     "rdiv": lambda a, b: b / a,
     "floor_div": np.floor_divide,
-    "div_no_nan": lambda a, b: np.where(b == 0, F(0), a / b),
+    "div_no_nan": lambda a, b: np.where(b == 0, 0, a / b),
     "atan2": np.arctan2,
     "ldexp": lambda a, b: a * np.exp2(b),
-    "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
+    "xlogy": lambda a, b: np.where(a == 0, 0, a * np.log(b)),
     "bias_gelu": lambda a, b: gelu_erf(a + b),
-    "squared_difference": lambda a, b: np.square(a - b),
+    "squared_difference": lambda a, b: (a - b) ** 2,
     "fill": np.full_like,
+    "leaky_relu": lambda a, b: np.where(a < 0, a * b, a),
+    "relu_max": lambda a, b: np.maximum(np.minimum(a, b), 0),
+    "relu_min": np.maximum,
+    "polygamma": polygamma,
+    "polyval": lambda a, coefficients: np.polyval(coefficients, a),
 }
+FUNCTIONS["prelu"] = FUNCTIONS["leaky_relu"]
 # Each test gives 1 where it is true and 0 where it is false.
 TESTS = COMPARISONS | of_numpy("logical_and logical_or logical_xor")
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
@@ -208,6 +214,7 @@ THREE: dict[str, Callable[..., Array]] = {
     "subalpha": lambda a, b, alpha=1: a - alpha * b,
     "lerp": lambda a, b, weight: a + weight * (b - a),
     "mac": lambda a, b, c: a * b + c,
+    "threshold": lambda a, least, value: _chosen(a > least, a, value, 0),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of
 from ttkit.sim.ops import Array, operation, values_of
-from ttkit.sim.ops.binary import FUNCTIONS, THREE
+from ttkit.sim.ops.binary import FUNCTIONS, THREE, clamp
 from ttkit.sim.ops.unary import (
     SQRT_2_OVER_PI,
     SQRT_HALF,
@@ -18,6 +18,7 @@ from ttkit.sim.ops.unary import (
     WITH_KEYWORDS,
     F,
     erf_of,
+    logit,
     sigmoid_of,
 )
 from ttkit.sim.tensor import GeluVariant
@@ -26,14 +27,20 @@ from ttkit.sim.tensor.tensor import Tensor
 STEP = 2.0**-23
 # Each word is the name of a gradient; `=` adds the name of the operation where the names differ.
 # As in ttnn, rpow_bw is the gradient of input ** exponent, although rpow is exponent ** input.
-NAMES = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad elu erf erfc exp exp2 expm1
-floor frac gelu hardshrink hardsigmoid hardswish i0 log log10 log1p log2 log_sigmoid neg rad2deg
-reciprocal relu relu6 round rsqrt sigmoid silu sin sinh softplus softshrink softsign sqrt square tan
-tanh tanhshrink trunc
+NAMES = """abs acos acosh asin asinh atan atanh ceil celu cos cosh deg2rad digamma elu erf erfc
+erfinv exp exp2 expm1 floor frac gelu hardshrink hardsigmoid hardswish hardtanh i0 leaky_relu lgamma
+log log10 log1p log2 log_sigmoid logit logiteps multigammaln neg rad2deg reciprocal relu relu6 round
+rsqrt selu sigmoid silu sin sinh softplus softshrink softsign sqrt square tan tanh tanhshrink trunc
 add atan2 bias_gelu div=divide div_no_nan fmod hypot ldexp logaddexp logaddexp2 max=maximum
-min=minimum mul=multiply pow rdiv remainder rpow=pow rsub squared_difference sub=subtract xlogy
-addalpha addcdiv addcmul lerp subalpha"""
-KNOWN = UNARY | FUNCTIONS | THREE
+min=minimum mul=multiply polygamma pow rdiv remainder rpow=pow rsub squared_difference sub=subtract
+xlogy addalpha addcdiv addcmul lerp subalpha threshold"""
+# The keywords of these gradients are not those of the operation.
+KEYWORDS = WITH_KEYWORDS | {
+    "hardtanh": lambda x, *, min=-1.0, max=1.0: np.clip(x, min, max),
+    "leaky_relu": lambda x, *, negative_slope=0.01: np.where(x < 0, negative_slope * x, x),
+    "logiteps": logit,
+}
+KNOWN = UNARY | FUNCTIONS | THREE | KEYWORDS
 FORWARD = {
     name: KNOWN[other or name] for name, _, other in (w.partition("=") for w in NAMES.split())
 }
@@ -59,8 +66,8 @@ def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -
     """Return the derivative of GELU, by the error function, or by tanh for other variants."""
     if variant is not GeluVariant.Accurate:
         return blocks.by_blocks(_gelu_tanh_derivative, x)
-    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
-    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
+    density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + erf_of(x * SQRT_HALF)) + x * density
 
 
 def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
@@ -76,11 +83,11 @@ def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
     out *= F(3 * 0.044715) * SQRT_2_OVER_PI
     out += SQRT_2_OVER_PI
     out *= x
-    out *= F(1) - t
-    out += F(1)
-    t += F(1)
+    out *= 1 - t
+    out += 1
+    t += 1
     out *= t
-    out *= F(0.5)
+    out *= 0.5
 
 
 def _silu_derivative(x: Array) -> Array:
@@ -130,11 +137,18 @@ def _enter(name: str) -> None:
             if isinstance(operand, Tensor) and (name, which) != ("where", 0)
         ]
 
-    if name in WITH_KEYWORDS:
-        keywords_of(WITH_KEYWORDS[name])(call)
+    if name in KEYWORDS:
+        keywords_of(KEYWORDS[name])(call)
     call.__doc__ = f"Return the gradients of the operands of {name} that are tensors."
     operation(f"{name}_bw")(call)
 
 
 for _name in FORWARD:
     _enter(_name)
+
+
+@operation("clamp_bw clip_bw")
+def clamp_bw(grad_tensor: Tensor, input_tensor: Tensor, min=None, max=None) -> list[Tensor]:
+    """Return the gradient of the operand, which is 0 beyond the limits."""
+    within = clamp(input_tensor, min, max) == input_tensor
+    return [grad_tensor * within]  # type: ignore[list-item,operator]

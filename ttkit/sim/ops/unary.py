@@ -8,6 +8,7 @@ with a required parameter is a function of its own, with `@operation`.
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
     t += SQRT_2_OVER_PI
     t *= x
     np.tanh(t, out=t)
-    t += F(1)
+    t += 1
     np.multiply(t, x, out=out)
-    out *= F(0.5)
+    out *= 0.5
 
 
 # The error of the approximation with these numbers is below 1.5e-7 (Abramowitz and Stegun, Handbook
@@ -46,7 +47,7 @@ ERF_A = [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.
 def _erf(x: Array, out: Array, t: Array) -> None:
     np.abs(x, out=t)
     t *= ERF_P
-    t += F(1)
+    t += 1
     np.reciprocal(t, out=t)
     np.multiply(t, ERF_A[0], out=out)
     for a in ERF_A[1:]:
@@ -56,22 +57,22 @@ def _erf(x: Array, out: Array, t: Array) -> None:
     np.negative(t, out=t)
     np.exp(t, out=t)
     out *= t
-    np.subtract(F(1), out, out=out)
+    np.subtract(1, out, out=out)
     np.copysign(out, x, out=out)
 
 
 def _gelu_erf(x: Array, out: Array, t: Array) -> None:
     scaled = x * SQRT_HALF
     _erf(scaled, out, t)
-    out += F(1)
+    out += 1
     out *= x
-    out *= F(0.5)
+    out *= 0.5
 
 
 def _sigmoid(x: Array, out: Array, t: Array) -> None:
     np.negative(x, out=t)
     np.exp(t, out=t)
-    t += F(1)
+    t += 1
     np.reciprocal(t, out=out)
 
 
@@ -80,24 +81,21 @@ def _silu(x: Array, out: Array, t: Array) -> None:
     # Where x is -inf, 0 replaces it, because 0 * -inf would be NaN. `fmin` ignores NaN, so a NaN
     # elsewhere cannot hide a -inf.
     lowest = np.fmin.reduce(x, axis=None, initial=0)
-    out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
-
-
-def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
-    return lambda x: blocks.by_blocks(kernel, x)
+    out *= np.where(x == -np.inf, 0, x) if np.isneginf(lowest) else x
 
 
 def _ufunc(function: Callable[..., Array]) -> Function:
-    return _in_blocks(lambda values, out, _: function(values, out=out))
+    return partial(blocks.by_blocks, lambda values, out, _: function(values, out=out))
 
 
-gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
-silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
+gelu_tanh, gelu_erf, sigmoid_of, silu_of, erf_of = (
+    partial(blocks.by_blocks, kernel) for kernel in (_gelu_tanh, _gelu_erf, _sigmoid, _silu, _erf)
+)
 
 
 def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    scaled = x * F(beta)
-    soft = np.log1p(np.exp(np.minimum(scaled, F(threshold)))) / F(beta)
+    scaled = x * beta
+    soft = np.log1p(np.exp(np.minimum(scaled, threshold))) / beta
     return np.where(scaled > threshold, x, soft)
 
 
@@ -110,6 +108,53 @@ def _gelu(
     """Return x * Phi(x), by the error function, or by tanh in the fast mode."""
     by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
     return gelu_tanh(x) if by_tanh else gelu_erf(x)
+
+
+# Functions of the gamma family move their argument up by these steps; their series in 1 / x are
+# exact enough there.
+STEPS = range(20)
+
+
+def _lgamma(x: Array) -> Array:
+    """Return the logarithm of the gamma function."""
+    y = x + 20
+    stirling = (y - 0.5) * np.log(y) - y + math.log(2 * math.pi) / 2 + 1 / (12 * y)
+    return stirling - sum(np.log(np.abs(x + k)) for k in STEPS)
+
+
+def _digamma(x: Array) -> Array:
+    """Return the derivative of `_lgamma`."""
+    y = x + 19.5
+    return np.log(y) + 1 / (24 * y * y) - sum(1 / (x + k) for k in STEPS)
+
+
+def polygamma(x: Array, n) -> Array:
+    """Return the derivative of digamma of order `n`, which is at least 1."""
+    total = (x + 19.5) ** -n / n + sum((x + k) ** (-n - 1) for k in STEPS)
+    return (-1) ** (n + 1) * math.gamma(n + 1) * total
+
+
+def _erfinv(x: Array) -> Array:
+    """Return the inverse of the error function by ttnn's formula; it errs by up to 0.2 %."""
+    log = np.log1p(-x * x)
+    term = 2 / (math.pi * 0.147) + log / 2
+    return np.copysign(np.sqrt(np.sqrt(term * term - log / 0.147) - term), x)
+
+
+def logit(x: Array, *, eps: float | None = None) -> Array:
+    """Return log(x / (1 - x)), where `eps` and 1 - `eps` limit x."""
+    p = np.clip(x, eps, 1 - eps) if eps else x
+    return np.log(p / (1 - p))
+
+
+def _gated(function: Function) -> Callable[..., Array]:
+    """Return a function that multiplies the first half of `dim` by a function of the second."""
+
+    def call(x: Array, *, dim: int = -1) -> Array:
+        values, gates = np.split(x, 2, dim % 4 - 4)
+        return values * function(gates)
+
+    return call
 
 
 def truth(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -140,18 +185,22 @@ UNARY |= {
     "sigmoid": sigmoid_of,
     "sigmoid_accurate": sigmoid_of,
     "frac": lambda x: x - np.trunc(x),
-    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": erf_of,
     "erfc": lambda x: 1 - erf_of(x),
     "identity": np.copy,
     "relu6": lambda x: np.clip(x, 0, 6),
-    "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1),
-    "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
+    "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "mish": lambda x: x * np.tanh(_softplus(x)),
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
     "bitwise_not": np.invert,
+    "digamma": _digamma,
+    "erfinv": _erfinv,
+    "lgamma": _lgamma,
+    "multigammaln": lambda x: sum(_lgamma(x - i / 2) for i in range(4)) + 3 * math.log(math.pi),
     # Each pair (a, b) of neighbours is a complex number a + ib, which is multiplied by i.
     "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
@@ -160,12 +209,22 @@ COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".spl
 WITH_ZERO = {f"{name}z": lambda x, test=test: test(x, 0) for name, test in COMPARISONS.items()}
 # A call of these functions may have keywords, such as the number of decimals to round to.
 WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
-    "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, F(alpha) * np.expm1(x)),
+    "celu": lambda x, *, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(x / alpha)),
+    "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(x)),
+    "geglu": _gated(gelu_erf),
     "gelu": _gelu,
-    "hardshrink": lambda x, *, lambd=0.5: np.where(np.abs(x) <= lambd, F(0), x),
+    "glu": _gated(sigmoid_of),
+    "hardshrink": lambda x, *, lambd=0.5: np.where(np.abs(x) <= lambd, 0, x),
+    "hardtanh": lambda x, *, min_val=-1.0, max_val=1.0: np.clip(x, min_val, max_val),
+    "logit": logit,
+    "reglu": _gated(UNARY["relu"]),
     "round": lambda x, *, decimals=0: x.round(decimals or 0),
+    "selu": lambda x, *, scale=1.0507, alpha=1.67326: (
+        scale * np.where(x > 0, x, alpha * np.expm1(x))
+    ),
     "softplus": _softplus,
     "softshrink": lambda x, *, lambd=0.5: x - np.clip(x, -lambd, lambd),
+    "swiglu": _gated(silu_of),
 }
 UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in (PREDICATES | WITH_ZERO).items()}
 # These operations also take whole numbers; all others take floats only.

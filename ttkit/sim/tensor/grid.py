@@ -222,14 +222,15 @@ def after_collective(
             the same values.
         keeps: True if an axis that shards another dimension stays as it is.
     """
-    dim = dim if shards else None
-    placement = REPLICATE if dim is None else PlacementShard(dim)
     mesh, shape, placements = grid.mesh_shape, old._shape, list(old._placements)
     if len(shape) < len(mesh):  # The distribution is one line over all chips.
         if max(mesh) == shape[0]:
             axis = None
-        else:
+        # Only all_reduce and all_broadcast, which have no `dim`, then turn to the mesh.
+        elif axis is not None or dim is None:
             shape, placements = mesh, placements * len(mesh)
+    dim = dim if shards else None
+    placement = REPLICATE if dim is None else PlacementShard(dim)
     # A placement may name its dimension by a negative number.
     cut = [p.dim % rank if isinstance(p, PlacementShard) else None for p in placements]
     for each in range(len(shape)) if axis is None else [axis]:
