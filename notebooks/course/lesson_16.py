@@ -38,7 +38,7 @@ def crossing(*steps: list) -> Figure:
     title = f"chunks: {len(steps[0])}; the backward pass takes {backward:.0f} ms, "
     title += f"and the all-reduce is exposed for {end - backward:.0f} ms"
     axis, until = "ms (modelled)", 2.7 * backward
-    drawn = Lanes(lanes, LOOKS, end, title=title, idle="idle", axis=axis, until=until)
+    drawn = Lanes(lanes, LOOKS, end, title=title, axis=axis, until=until)
     return Figure(title, [drawn])
 
 
