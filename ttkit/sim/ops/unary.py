@@ -100,10 +100,6 @@ def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
     return np.where(scaled > threshold, x, soft)
 
 
-def _round(x: Array, *, decimals: int | None = 0) -> Array:
-    return np.round(x, decimals or 0)
-
-
 def _gelu(
     x: Array,
     *,
@@ -123,7 +119,7 @@ STEPS = range(20)
 def _lgamma(x: Array) -> Array:
     """Return the logarithm of the gamma function."""
     y = x + 20
-    stirling = (y - 0.5) * np.log(y) - y + math.log(2 * math.pi) / 2 + 1 / (12 * y)
+    stirling = (y - 0.5) * np.log(y) - y + math.log(math.tau) / 2 + 1 / (12 * y)
     return stirling - sum(np.log(np.abs(x + k)) for k in STEPS)
 
 
@@ -223,7 +219,7 @@ WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
     "hardtanh": lambda x, *, min_val=-1.0, max_val=1.0: np.clip(x, min_val, max_val),
     "logit": logit,
     "reglu": _gated(UNARY["relu"]),
-    "round": _round,
+    "round": lambda x, *, decimals=0: x.round(decimals or 0),
     "selu": lambda x, *, scale=1.0507, alpha=1.67326: (
         scale * np.where(x > 0, x, alpha * np.expm1(x))
     ),
