@@ -120,6 +120,26 @@ def test_pages(box, cut, parts, on_cores):
         np.testing.assert_array_equal(newer, second)
 
 
+def test_positions_and_pages_repeated_for_each_core(wide, parts, on_cores):
+    """Sharded over cores, they are in ttnn once for each core."""
+    token = on_cores(ttnn.from_torch(values(1, 2, 1, 32), ttnn.bfloat16, device=wide))
+    query = ttnn.to_memory_config(token, ttnn.DRAM_MEMORY_CONFIG)
+    table, places, found = np.uint16([[1, 4, 2], [0, 3, 5]]), ints(81, 33), []
+    content = values(6, 1, 32, 32)
+    for cores in (1, 4):
+        rows = ttnn.from_torch(np.tile(table, (cores, 1)), device=wide)
+        at = ttnn.from_torch(np.tile(places, (cores, 1) if cores > 1 else 1), device=wide)
+        cache = ttnn.from_torch(content, ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=wide)
+        how = {"update_idxs_tensor": at, "page_table": rows}
+        ttnn.experimental.paged_update_cache(cache, token, **how)
+        decode = ttnn.transformer.paged_scaled_dot_product_attention_decode
+        made = decode(query, cache, cache, rows, cur_pos_tensor=at)
+        found.append([*parts(cache), *parts(made)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not np.array_equal(found[0][0], content)
+
+
 def test_several_users_fill_their_pages_and_one_is_skipped(box, cut, parts):
     cache = cut(box, np.zeros((4, 1, 32, 32), np.float32))
     prompt = values(2, 1, 32, 32)

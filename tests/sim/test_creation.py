@@ -63,7 +63,7 @@ def test_big_weights_lie_in_two_bytes(monkeypatch, torch, wide, dtype, source):
             assert weight._array.itemsize == (4 if least > 1 else 2)
             turned = ttnn.matmul(x, ttnn.transpose(weight, 0, 1), transpose_b=True)
             results = [weight, ttnn.matmul(x, weight), ttnn.add(weight, 1.0), turned]
-            results += [ttnn.embedding(rows, weight), ttnn.from_torch(given, **how).to(wide)]
+            results += [ttnn.embedding(rows, weight), ttnn.from_torch(given, **how).to(device=wide)]
             found += [
                 np.stack(list(map(ttkit.to_numpy, ttnn.get_device_tensors(t)))) for t in results
             ]

@@ -51,6 +51,16 @@ def test_memory_and_sizes():
     assert ttnn.Tensor([1.0], [1], ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT).element_size() == 2
 
 
+def test_classes_that_annotations_name():
+    inside = ttnn._ttnn
+    assert inside.operations.ccl.Topology is ttnn.Topology
+    assert inside.device.SubDeviceId is ttnn.SubDeviceId
+    semaphore = inside.global_semaphore.global_semaphore
+    assert inside.operations.experimental.ccl_experimental.GlobalSemaphoreArg is semaphore
+    with pytest.raises(AttributeError, match=r"_ttnn.tensor.Tenso: .* closest is .*tensor.Tensor"):
+        inside.tensor.Tenso  # noqa: B018
+
+
 def test_a_fabric_as_fixtures_set_it():
     router = ttnn._ttnn.fabric.FabricRouterConfig()
     router.max_packet_payload_size_bytes = 6144

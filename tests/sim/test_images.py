@@ -32,34 +32,25 @@ def test_group_norm(wide, put, check, torch, channels, groups, cores, rows):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("given", [True, False])
-def test_batch_norm(wide, put, check, torch, training, given):
-    x, mean, variance, weight, bias = (
-        put(wide, shape, "S0R" if shape[0] > 1 else "RR", low=0.5)
-        for shape in [(8, 3, 5, 4)] + 4 * [(1, 3, 1, 1)]
-    )
-    how = {"weight": weight, "bias": bias} if given else {}
-    old = [ttkit.to_numpy(ttnn.get_device_tensors(t)[0]).ravel() for t in (mean, variance)]
+def test_batch_norm(wide, put, check, parts, torch, training):
+    x, vectors = put(wide, (8, 3, 5, 4), "S0R"), [put(wide, (1, 3, 1, 1), low=0.5) for _ in "mvwb"]
+    old = parts(vectors[0])[0], parts(vectors[1])[0]
+    running = {"running_mean": vectors[0], "running_var": vectors[1]}
 
-    def reference(x, *vectors):
-        stats = [torch.tensor(each.astype(float)) for each in old]
-        vectors = [torch.tensor(each.ravel()) for each in vectors]
-        how = dict(zip(("weight", "bias"), vectors))
+    def reference(x, *given):
+        of = [torch.tensor(each.astype(float).ravel()) for each in (*old, *given)]
         x = torch.tensor(x)
-        return torch.nn.functional.batch_norm(x, *stats, training=training, **how).numpy()
+        return torch.nn.functional.batch_norm(x, *of, training=training, momentum=0).numpy()
 
-    running = {"running_mean": mean, "running_var": variance}
+    how = {"weight": vectors[2], "bias": vectors[3]}
     made = ttnn.batch_norm(x, **running, training=training, momentum=0.25, **how)
-    check(made, reference, x, *how.values(), additions=200)
-    if training:
-        part = ttkit.to_numpy(ttnn.get_device_tensors(x)[0])
-        for tensor, was, function in zip((mean, variance), old, (np.mean, np.var), strict=True):
-            want = 0.75 * was + 0.25 * function(part, (0, 2, 3))
-            have = ttkit.to_numpy(ttnn.get_device_tensors(tensor)[0]).ravel()
-            np.testing.assert_allclose(have, want, rtol=1e-5)
-    else:
-        with pytest.raises(TypeError, match="incompatible function arguments"):
-            ttnn.batch_norm(x)
+    check(made, reference, x, *vectors[2:], additions=200)
+    for tensor, was, function in zip(vectors, old, (np.mean, np.var)):
+        now = 0.75 * was + 0.25 * function(parts(x)[0], (0, 2, 3), keepdims=True)
+        np.testing.assert_allclose(parts(tensor)[0], now if training else was, rtol=1e-5)
+    check(
+        ttnn.batch_norm(x, **running), lambda x, m, v: (x - m) / np.sqrt(v + 1e-5), x, *vectors[:2]
+    )
 
 
 def test_masks_and_vectors(wide, torch):

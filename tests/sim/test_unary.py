@@ -50,12 +50,8 @@ def test_the_gamma_family(mesh, put, check, torch, name):
     x = put(mesh, (2, 33, 20), "S0R", low=2.0)
     x = ttnn.divide(x, 8.0) if name == "erfinv" else x
     formula = {"multigammaln": lambda x: torch.mvlgamma(x, 4)}.get(name) or getattr(torch, name)
-    check(
-        getattr(ttnn, name)(x),
-        lambda x: formula(torch.tensor(x)).numpy(),
-        x,
-        additions=20000 if name == "erfinv" else 500,
-    )
+    terms = 20000 if name == "erfinv" else 500
+    check(getattr(ttnn, name)(x), lambda x: formula(torch.tensor(x)).numpy(), x, additions=terms)
 
 
 @pytest.mark.parametrize("name", sorted(GATED))

@@ -95,7 +95,7 @@ def create_global_semaphore(
     return global_semaphore(cores, initial_value)
 
 
-def get_global_semaphore_address(global_semaphore: global_semaphore) -> int:
+def get_global_semaphore_address(global_semaphore) -> int:
     """Return a number that no other semaphore has."""
     return id(global_semaphore)
 

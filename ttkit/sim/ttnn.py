@@ -13,7 +13,7 @@ from typing import Any as _Any
 
 from ttkit import errors as _errors
 from ttkit.lazy import attach as _attach
-from ttkit.sim.hints import RECORDS as _RECORDS
+from ttkit.sim import hints as _hints
 from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
 from ttkit.sim.ops import OPERATIONS as _OPERATIONS
@@ -89,7 +89,7 @@ _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramCo
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
-globals().update(_RECORDS | {name: call for name, call in _calls.items() if "." not in name})
+globals().update(_hints.RECORDS | {name: call for name, call in _calls.items() if "." not in name})
 for _alias in _ALIASES.split():
     _name, _other = _alias.split("=")
     globals()[_name] = globals()[_other]
@@ -136,7 +136,7 @@ def __getattr__(name: str) -> _Any:
 
 
 # ---------------------------------------------------------------- namespaces in ttnn
-_known = vars(_opening) | vars(_norms) | vars(_grid) | globals()
+_known = vars(_opening) | vars(_norms) | vars(_grid) | vars(_hints) | globals()
 # ttnn converts lists, tuples and numbers to these classes, so a parameter with one of these types
 # also takes those.
 _converted = ("CoreCoord", "Shape", "UnaryWithParam")
@@ -165,16 +165,24 @@ model_preprocessing = _space(
 
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
-_known["dump_tensor_flatbuffer"] = _known["dump_tensor"]
-_known["load_tensor_flatbuffer"] = _known["load_tensor"]
 _known["p2p_compute_intermediate_tensor_spec"] = lambda tensor, *ends: tensor.spec
-_ends = _space("_ttnn.operations.point_to_point.", "p2p_compute_intermediate_tensor_spec")
-_ttnn = _SimpleNamespace(
-    multi_device=_space("_ttnn.multi_device.", "SystemMeshDescriptor MeshDeviceView MeshDevice"),
-    tensor=_space("_ttnn.tensor.", "MemoryConfig dump_tensor_flatbuffer load_tensor_flatbuffer"),
-    fabric=_space("_ttnn.fabric.", "FabricConfig FabricRouterConfig"),
-    operations=_SimpleNamespace(point_to_point=_ends),
-)
+# Names in `_ttnn`, below their namespaces; `=` adds the name here where it differs.
+_INSIDE = """
+device.SubDeviceId fabric.FabricConfig fabric.FabricRouterConfig global_semaphore.global_semaphore
+multi_device.MeshDevice multi_device.MeshDeviceView multi_device.SystemMeshDescriptor
+operations.ccl.Topology
+operations.experimental.ccl_experimental.GlobalSemaphoreArg=global_semaphore
+operations.point_to_point.p2p_compute_intermediate_tensor_spec
+tensor.MemoryConfig tensor.Tensor tensor.dump_tensor_flatbuffer=dump_tensor
+tensor.load_tensor_flatbuffer=load_tensor"""
+_ttnn = _Space("_ttnn.", {})
+for _each in _INSIDE.split():
+    _path, _sign, _other = _each.partition("=")
+    *_spaces, _name = _path.split(".")
+    _where = _ttnn
+    for _part in _spaces:
+        _where = vars(_where).setdefault(_part, _Space(f"_ttnn.{_part}.", {}))
+    vars(_where)[_name] = _known[_other or _name]
 
 
 def get_fallback_function(operation: _Any) -> _Any:

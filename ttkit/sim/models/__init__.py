@@ -251,6 +251,8 @@ def _flops(given, operands, results, shape) -> int:
 def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
     """Remove the page table, which is the last operand, and join the pages of keys and of values.
 
+    A table that is sharded over cores has all users once for each core.
+
     Args:
         users: how many users the cache must have; None where all users may share the
             cache of one user.
@@ -259,7 +261,7 @@ def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
     pages = on.arrays.pop()
     if pages is not None:
         rows = on.arrays[1].shape[-2]
-        pages = pages[..., : None if last is None else max(1, -(-last // rows))]
+        pages = pages[..., :users, : None if last is None else max(1, -(-last // rows))]
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
     if users is not None:
         _check_batch(users, on.arrays[1].shape[on.lead])

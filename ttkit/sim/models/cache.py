@@ -27,10 +27,13 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
 
 
 def numbers(given: Array | None, otherwise, lead: int) -> Array:
-    """Return whole numbers as an array [*chips, n]: those of a tensor if given, else of Python."""
+    """Return whole numbers as an array [*chips, n]: those of a tensor if given, else of Python.
+
+    A tensor that is sharded over cores has them once for each core.
+    """
     if given is None:
         return np.reshape(otherwise, (1,) * lead + (-1,))
-    return given.astype(np.int32)
+    return shaped(given, lead, -1).astype(np.int32)
 
 
 # ---------------------------------------------------------------- writing
@@ -124,17 +127,18 @@ def paged_update_cache(
         update_idxs, update_idxs_tensor: the positions, a list or an int32 tensor [users]; nothing
             is written for position -1.
         share_cache: whether all users write into the cache of the first user.
-        page_table: the pages of each user, int32 [users, pages]; without it the cache is whole.
+        page_table: the pages of each user, int32 [users, pages]; without it the cache is whole. If
+            it and the positions are sharded over cores, they are repeated for each core.
         mesh_coords: only the chips at these coordinates write.
     """
     on = _operands(cache_tensor, input_tensor, update_idxs_tensor, page_table)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
-    rows = numbers(rows, update_idxs, on.lead)
+    rows = numbers(rows, update_idxs, on.lead)[..., :users]
     if table is None:  # Without a page table, each user's cache counts as one page.
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
-    pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]
+    pages = np.take_along_axis(table[..., :users, :], rows[..., None] // length, -1)[..., 0]
     pages = np.where(rows < 0, -1, pages)
     return _write(on, values[..., 0, :, :own, :], pages, rows % length, mesh_coords)
 

@@ -16,7 +16,6 @@ from ttkit.sim.ops.unary import (
     SQRT_HALF,
     UNARY,
     WITH_KEYWORDS,
-    F,
     erf_of,
     logit,
     sigmoid_of,
@@ -76,11 +75,11 @@ def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
     Here t = tanh(u) and u = sqrt(2 / pi) (x + 0.044715 x^3).
     """
     np.multiply(x, x, out=out)
-    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
+    np.multiply(out, 0.044715 * SQRT_2_OVER_PI, out=t)
     t += SQRT_2_OVER_PI
     t *= x
     np.tanh(t, out=t)
-    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
+    out *= 3 * 0.044715 * SQRT_2_OVER_PI
     out += SQRT_2_OVER_PI
     out *= x
     out *= 1 - t
@@ -95,7 +94,7 @@ def _silu_derivative(x: Array) -> Array:
     return s * (1 + x * (1 - s))
 
 
-EXACT = {"gelu": _gelu_derivative, "relu": lambda x: (x > 0).astype(F), "silu": _silu_derivative}
+EXACT = {"gelu": _gelu_derivative, "relu": lambda x: x > 0, "silu": _silu_derivative}
 
 
 # ---------------------------------------------------------------- differences

@@ -364,12 +364,12 @@ def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
 
 # ---------------------------------------------------------------- methods of a tensor
 def _to(
-    tensor: Tensor, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id=None
+    tensor: Tensor, device: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id=None
 ) -> Tensor:
     """Return the tensor on a mesh, or in another layout."""
-    if isinstance(target, Layout):
-        return to_layout(tensor, target)
-    return to_device(tensor, target, mem_config)
+    if isinstance(device, Layout):
+        return to_layout(tensor, device)
+    return to_device(tensor, device, mem_config)
 
 
 Tensor.to, Tensor.cpu = _to, from_device

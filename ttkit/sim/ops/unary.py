@@ -29,7 +29,7 @@ SQRT_HALF = F(math.sqrt(0.5))
 # ---------------------------------------------------------------- functions in blocks
 def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
     np.multiply(x, x, out=t)
-    t *= F(0.044715) * SQRT_2_OVER_PI
+    t *= 0.044715 * SQRT_2_OVER_PI
     t += SQRT_2_OVER_PI
     t *= x
     np.tanh(t, out=t)
@@ -118,7 +118,7 @@ STEPS = range(20)
 def _lgamma(x: Array) -> Array:
     """Return the logarithm of the gamma function."""
     y = x + 20
-    stirling = (y - 0.5) * np.log(y) - y + math.log(2 * math.pi) / 2 + 1 / (12 * y)
+    stirling = (y - 0.5) * np.log(y) - y + math.log(math.tau) / 2 + 1 / (12 * y)
     return stirling - sum(np.log(np.abs(x + k)) for k in STEPS)
 
 
@@ -150,7 +150,7 @@ def logit(x: Array, *, eps: float | None = None) -> Array:
 def _gated(function: Function) -> Callable[..., Array]:
     """Return a function that multiplies the first half of `dim` by a function of the second."""
 
-    def call(x: Array, *, dim: int = -1) -> Array:
+    def call(x: Array, *, dim=-1):
         values, gates = np.split(x, 2, dim % 4 - 4)
         return values * function(gates)
 
