@@ -318,7 +318,7 @@ def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: fl
     return tokens[order[np.searchsorted(sums, drawn * sums[-1], "right")]]
 
 
-@operation("plus_one", flops=each_element(1))
+@operation("plus_one", flops=each_element())
 def plus_one(input_tensor: Tensor, skip_negative_entries: bool = False) -> Tensor:
     """Add 1 to each element in place, for example to the positions of a decode step."""
     on = Operands(input_tensor)

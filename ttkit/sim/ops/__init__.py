@@ -37,7 +37,7 @@ def each_result(given, operands, results: Sequence, shape: Shapes) -> int:
     return sum(math.prod(shape(result)) for result in results)
 
 
-def each_element(flops: int) -> Flops:
+def each_element(flops: int = 1) -> Flops:
     """Return a function that counts `flops` for each element of the first operand."""
     return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
 

@@ -129,7 +129,7 @@ def _enter_running(name: str, function: np.ufunc) -> None:
         values = function.accumulate(array, axis, array.dtype)
         return result(input, np.flip(values, axis) if reverse_order else values, dtype=dtype)
 
-    operation(name, flops=each_element(1))(call)
+    operation(name, flops=each_element())(call)
 
 
 _enter_running("cumsum", np.add)
@@ -137,7 +137,7 @@ _enter_running("cumprod", np.multiply)
 
 
 # ---------------------------------------------------------------- indices of the largest
-@operation("argmax", flops=each_element(1))
+@operation("argmax", flops=each_element())
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the largest element along `dim` of each shard, as uint32, row-major."""
     array, lead = shards(input_tensor)
@@ -173,7 +173,7 @@ def sort(input_tensor: Tensor, dim: int = -1, descending: bool = False) -> list[
 
 
 # ---------------------------------------------------------------- other sums, and gather
-@operation("experimental.fast_reduce_nc", flops=each_element(1))
+@operation("experimental.fast_reduce_nc", flops=each_element())
 def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
     """Return the sum over `dims`, which must not be the last two; each of `dims` keeps size 1.
 
@@ -185,7 +185,7 @@ def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
     return on.result(in_whole_tiles(values))
 
 
-@operation("experimental.deepseek_moe_fast_reduce_nc", flops=each_element(1))
+@operation("experimental.deepseek_moe_fast_reduce_nc", flops=each_element())
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
     """Return the sum over `dim`, which keeps size 1; cut it into parts along the last dimension.
 
@@ -209,7 +209,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return on.result(np.take_along_axis(x, places.astype(np.uint32), on.lead + axis))
 
 
-@operation("scatter_add", flops=each_element(1))
+@operation("scatter_add", flops=each_element())
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return `input` plus each element of `src` at its index along `dim`, as torch does.
 
@@ -223,7 +223,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return on.result(_add_at(x.copy(), on.lead + axis, places, values[inner]))
 
 
-@operation("embedding_bw", flops=each_element(1))
+@operation("embedding_bw", flops=each_element())
 def embedding_bw(
     input_tensor: Tensor,
     weight_tensor: Tensor,

@@ -86,7 +86,7 @@ class World:
         theirs = np.empty((len(others), TEXT), np.uint8)
         receives = [self.comm.Irecv(theirs[i], r, CALL) for i, r in enumerate(others)]
         sends = [self.comm.Isend(mine, r, CALL) for r in others]
-        self.wait(receives, others, asked, sends, (mine, theirs))
+        self.wait(receives, others, asked, (mine, theirs), sends)
         return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
@@ -96,15 +96,15 @@ class World:
             fail(str(asked), rule, "restart all ranks", CollectiveMismatch)
 
     def wait(
-        self, requests: list, ranks: Sequence[int], asked: object, more: Sequence = (), buffers=None
+        self, requests: list, ranks: Sequence[int], asked: object, buffers, more: Sequence = ()
     ) -> None:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
         Args:
             requests: the requests that wait for other ranks, and that may be late.
             ranks: for each of `requests` the rank that it waits for; empty where that is not known.
-            more: other requests that must be done, too.
             buffers: the memory of the messages, which is kept until all requests are done.
+            more: other requests that must be done, too.
         """
         everything, interrupted, start = [*requests, *more], False, time.perf_counter()
         try:
@@ -126,7 +126,7 @@ class World:
         self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
-            self.wait([request], (), asked, (), arguments)
+            self.wait([request], (), asked, arguments)
         else:
             getattr(comm, call)(*arguments)
 

@@ -115,10 +115,10 @@ class _Channel:
         here, (comm, source) = mpi.world(), self._to(rank)
         here.in_step(asked)
         header = np.empty(mpi.TEXT, np.uint8)
-        here.wait([comm.Irecv(header, source, self.tag)], [rank], asked, (), header)
+        here.wait([comm.Irecv(header, source, self.tag)], [rank], asked, header)
         about, nbytes = mpi.decoded(header).split("|")
         raw = np.empty(int(nbytes), np.uint8)
-        here.wait([comm.Irecv(raw, source, self.tag + 1)], [rank], asked, (), raw)
+        here.wait([comm.Irecv(raw, source, self.tag + 1)], [rank], asked, raw)
         return about, raw
 
 
@@ -131,7 +131,7 @@ def flush() -> None:
     asked = "the end of the program: tensors that were sent and not received"
     while _pending:
         requests, kept = _pending.pop()
-        mpi.world().wait(requests, (), asked, (), kept)
+        mpi.world().wait(requests, (), asked, kept)
 
 
 class MeshSocket:
