@@ -15,7 +15,7 @@ import numpy as np
 from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
 from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result, values_of
-from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, polygamma, truth
+from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
@@ -51,7 +51,6 @@ FUNCTIONS |= {
     "leaky_relu": lambda a, b: np.where(a < 0, a * b, a),
     "relu_max": lambda a, b: np.maximum(np.minimum(a, b), 0),
     "relu_min": np.maximum,
-    "polygamma": polygamma,
     "polyval": lambda a, coefficients: np.polyval(coefficients, a),
 }
 FUNCTIONS["prelu"] = FUNCTIONS["leaky_relu"]
