@@ -14,8 +14,8 @@ TWO = """add addalpha assign atan2 bias_gelu div fmod hypot ldexp logaddexp loga
 rsub squared_difference sub subalpha xlogy""".split()
 WITH_NUMBER = "addalpha addcdiv addcmul div_no_nan pow rdiv rpow subalpha".split()
 NUMBERS = {name: [1.5] for name in WITH_NUMBER}
-NUMBERS |= {"polygamma": [2], "threshold": [0.5, 2.0]}
-POSITIVE = """acosh digamma erfinv fmod lgamma log log10 log2 logit logiteps multigammaln polygamma
+NUMBERS["threshold"] = [0.5, 2.0]
+POSITIVE = """acosh digamma erfinv fmod lgamma log log10 log2 logit logiteps multigammaln
 pow remainder rpow rsqrt sqrt xlogy""".split()
 
 
@@ -31,7 +31,6 @@ def of_torch(torch, name):
         "bias_gelu": lambda a, b: torch.nn.functional.gelu(a + b),
         "where": lambda c, a, b: torch.where(c != 0, a, b) + 0 * c,
         "logiteps": torch.logit, "multigammaln": lambda a: torch.mvlgamma(a, 4),
-        "polygamma": lambda a, n: a.polygamma(n),
     }  # fmt: skip
     return own.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name)
 

@@ -150,12 +150,12 @@ def test_scatter_add_and_gather_equal_a_loop(box, cut, check):
     values = random.standard_normal((4, 9 * box.shape[1]), np.float32)
     source = cut(box, values, (None, 1), ttnn.float32)
 
-    def along(dim):
+    def along(dim, kept=1):
         def formula(into, index, values):
             out = into.copy()
             for i, j in np.ndindex(index.shape):
                 at = (i, index[i, j]) if dim == 1 else (index[i, j], j)
-                out[at] += values[i, j]
+                out[at] = kept * out[at] + values[i, j]
             return out
 
         return formula
@@ -163,6 +163,9 @@ def test_scatter_add_and_gather_equal_a_loop(box, cut, check):
     for dim, index in ((1, places), (0, cut(box, random.integers(0, 4, (3, 8)).astype(np.int32)))):
         flat = [ttnn.to_layout(each, ttnn.ROW_MAJOR_LAYOUT) for each in (x, index, source)]
         check(ttnn.scatter_add(flat[0], dim, *flat[1:]), along(dim), *flat, additions=64)
+        check(ttnn.scatter(flat[0], dim, *flat[1:]), along(dim, 0), *flat)
+        with pytest.raises(TypeError, match="amin"):
+            ttnn.scatter(flat[0], dim, *flat[1:], reduce="amin")
         far = ttnn.add(flat[1], 64)
         with pytest.raises(TTKitError, match="is not one of 0 to"):
             ttnn.scatter_add(flat[0], dim, far, flat[2])

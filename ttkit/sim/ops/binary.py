@@ -24,7 +24,7 @@ from ttkit.sim.ops import (
     result,
     values_of,
 )
-from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, polygamma, truth
+from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
@@ -59,7 +59,6 @@ FUNCTIONS |= {
     "leaky_relu": lambda a, b: np.where(a < 0, a * b, a),
     "relu_max": lambda a, b: np.maximum(np.minimum(a, b), 0),
     "relu_min": np.maximum,
-    "polygamma": polygamma,
     "polyval": lambda a, coefficients: np.polyval(coefficients, a),
 }
 FUNCTIONS["prelu"] = FUNCTIONS["leaky_relu"]

@@ -36,7 +36,6 @@ def _split_heads(x, kv=None, *, num_heads, num_kv_heads=None, transpose_key=True
 
 OWN = {
     "layer_norm": _layer_norm,
-    "polygamma": lambda x, k: x.polygamma(k),
     "rms_norm": _rms_norm,
     "transformer.attention_softmax": _attention_softmax,
     "transformer.concatenate_heads": lambda x: x.transpose(1, 2).flatten(2),

@@ -31,7 +31,7 @@ erfinv exp exp2 expm1 floor frac gelu hardshrink hardsigmoid hardswish hardtanh 
 log log10 log1p log2 log_sigmoid logit logiteps multigammaln neg rad2deg reciprocal relu relu6 round
 rsqrt selu sigmoid silu sin sinh softplus softshrink softsign sqrt square tan tanh tanhshrink trunc
 add atan2 bias_gelu div=divide div_no_nan fmod hypot ldexp logaddexp logaddexp2 max=maximum
-min=minimum mul=multiply polygamma pow rdiv remainder rpow=pow rsub squared_difference sub=subtract
+min=minimum mul=multiply pow rdiv remainder rpow=pow rsub squared_difference sub=subtract
 xlogy addalpha addcdiv addcmul lerp subalpha threshold"""
 # The keywords of these gradients are not those of the operation.
 KEYWORDS = WITH_KEYWORDS | {

@@ -209,18 +209,28 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return on.result(np.take_along_axis(x, places.astype(np.uint32), on.lead + axis))
 
 
-@operation("scatter_add", flops=each_element())
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """Return `input` plus each element of `src` at its index along `dim`, as torch does.
+@operation("scatter", flops=each_element())
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str | None = None
+) -> Tensor:
+    """Return `input` with each element of `src` at its index along `dim`, as torch does.
 
     Args:
         index: whole numbers; it has as many dimensions as `input`, and only `dim` may be longer.
         src: at least as long as `index` in each dimension.
+        reduce: "add" or "multiply", to combine an element with the one that is there.
     """
     on, axis = Operands(input, index, src), _checked_axis(input, dim, index)
     x, places, values = spread(on.arrays, on.lead)
     inner = (slice(None),) * on.lead + tuple(map(slice, index.shard_shape))
-    return on.result(_add_at(x.copy(), on.lead + axis, places, values[inner]))
+    write = getattr(np, reduce).at if reduce else np.put
+    return on.result(_write_at(x.copy(), on.lead + axis, places, values[inner], write))
+
+
+@operation("scatter_add", flops=each_element())
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return `input` plus each element of `src` at its index along `dim`, as torch does."""
+    return scatter(input, dim, index, src, reduce="add")
 
 
 @operation("embedding_bw", flops=each_element())
@@ -244,11 +254,15 @@ def embedding_bw(
     places = np.broadcast_to(shaped(indices, on.lead, 1, 1, -1, 1), values.shape)
     out = blocks.empty((*lead, 1, 1, *weight_tensor.shard_shape[-2:]))
     out[...] = 0
-    return on.result(_add_at(out, on.lead + 2, places, values), dtype, layout=Layout.TILE)
+    return on.result(_write_at(out, on.lead + 2, places, values), dtype, layout=Layout.TILE)
 
 
-def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
-    """Add each value to `into`, at its place along an axis; return `into`, which is changed."""
+def _write_at(into: Array, axis: int, places: Array, values: Array, write=np.add.at) -> Array:
+    """Add each value to `into`, at its place along an axis; return `into`, which is changed.
+
+    Args:
+        write: `np.put` to replace the element at the place.
+    """
     if blocks.idle[0]:
         return into
     first, last, most = places.min(initial=0), places.max(initial=0), into.shape[axis]
@@ -258,7 +272,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
     at[axis] = places.astype(np.int64)
     # `np.add.at` is ten times as fast with one flat index as with an index for each axis.
     flat = np.ravel_multi_index(tuple(at), into.shape)
-    np.add.at(into.reshape(-1), flat.reshape(-1), values.reshape(-1))
+    write(into.reshape(-1), flat.reshape(-1), values.reshape(-1))
     return into
 
 

@@ -128,12 +128,6 @@ def _digamma(x: Array) -> Array:
     return np.log(y) + 1 / (24 * y * y) - sum(1 / (x + k) for k in STEPS)
 
 
-def polygamma(x: Array, n) -> Array:
-    """Return the derivative of digamma of order `n`, which is at least 1."""
-    total = (x + 19.5) ** -n / n + sum((x + k) ** (-n - 1) for k in STEPS)
-    return (-1) ** (n + 1) * math.gamma(n + 1) * total
-
-
 def _erfinv(x: Array) -> Array:
     """Return the inverse of the error function by ttnn's formula; it errs by up to 0.2 %."""
     log = np.log1p(-x * x)
