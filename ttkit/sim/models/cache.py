@@ -141,7 +141,7 @@ def paged_update_cache(
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
     pages = np.take_along_axis(table[..., :users, :], rows[..., None] // length, -1)[..., 0]
-    pages = np.where(rows < 0, -1, pages)
+    pages = np.where(rows < 0, np.int32(-1), pages)
     return _write(on, values[..., 0, :, :own, :], pages, rows % length, mesh_coords)
 
 
@@ -181,7 +181,7 @@ def paged_fill_cache(
     rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
-    pages = np.where(chosen[..., None] < 0, -1, pages)
+    pages = np.where(chosen[..., None] < 0, np.int32(-1), pages)
     pages = shaped(pages, on.lead, -1)
     values = values.swapaxes(-3, -2)
     values = shaped(values, on.lead, -1, heads, width)
