@@ -12,6 +12,7 @@ UNARY = {
     "cbrt": lambda x: x.sign() * x.abs() ** (1 / 3),
     "identity": lambda x: x,
     "log_sigmoid": F.logsigmoid,
+    "selu": lambda x: 1.0507 * torch.where(x > 0, x, 1.67326 * torch.expm1(x)),
     "swish": F.silu, "sigmoid_accurate": F.sigmoid,
     "eqz": lambda x: x == 0, "nez": lambda x: x != 0,
     "gtz": lambda x: x > 0, "ltz": lambda x: x < 0,
@@ -23,6 +24,9 @@ BINARY = {
     "rpow": lambda a, b: b**a, "rdiv": lambda a, b: b / a,
     "div_no_nan": lambda a, b: torch.where(b == 0, 0, a / b),
     "bias_gelu": lambda a, b: F.gelu(a + b),
+    "leaky_relu": lambda a, b: torch.where(a < 0, a * b, a),
+    "prelu": lambda a, b: torch.where(a < 0, a * b, a),
+    "relu_max": lambda a, b: torch.minimum(a, b).clamp(min=0), "relu_min": torch.maximum,
     "outer": lambda a, b: a[..., None] * b[..., None, :],
 }  # fmt: skip
 

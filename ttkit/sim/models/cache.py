@@ -139,7 +139,7 @@ def paged_update_cache(
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
     pages = np.take_along_axis(table[..., :users, :], rows[..., None] // length, -1)[..., 0]
-    pages = np.where(rows < 0, -1, pages)
+    pages = np.where(rows < 0, np.int32(-1), pages)
     return _write(on, values[..., 0, :, :own, :], pages, rows % length, mesh_coords)
 
 
@@ -179,7 +179,7 @@ def paged_fill_cache(
     rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
-    pages = shaped(np.where(chosen[..., None] < 0, -1, pages), on.lead, -1)
+    pages = shaped(np.where(chosen[..., None] < 0, np.int32(-1), pages), on.lead, -1)
     values = shaped(values.swapaxes(-3, -2), on.lead, -1, heads, width)
     inside = numbers(None, np.tile(position % rows, many), on.lead)
     return _write(on, values, pages, inside, mesh_coords)
