@@ -140,7 +140,7 @@ BINARY = {
     "rpow": lambda a, b: b**a, "rdiv": lambda a, b: b / a, "heaviside": np.heaviside,
     "div_no_nan": lambda a, b: np.where(b == 0, 0, a / b),
     "leaky_relu": lambda a, b: np.where(a < 0, a * b, a), "relu_min": np.maximum,
-    "relu_max": lambda a, b: np.clip(a, 0, b), "prelu": lambda a, b: np.where(a < 0, a * b, a),
+    "relu_max": lambda a, b: relu(np.minimum(a, b)), "prelu": lambda a, b: np.where(a < 0, a * b, a),
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
     "logical_and": lambda a, b: (a != 0) & (b != 0), "logical_or": lambda a, b: (a != 0) | (b != 0),

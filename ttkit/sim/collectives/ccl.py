@@ -137,8 +137,8 @@ def neighbours(call: Call) -> None:
 
 
 def axis_is_named(call: Call) -> None:
-    needs_none = min(call.mesh._shape) == 1 or "2D" in call.mesh.fabric.name
-    if call.cluster_axis is None and not needs_none:
+    mesh = call.mesh
+    if call.cluster_axis is None and min(mesh._shape) > 1 and "2D" not in mesh.fabric.name:
         cure = "cluster_axis=0 or 1, one after the other"
         if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
             rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
