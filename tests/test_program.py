@@ -63,6 +63,7 @@ def test_names_of_a_program(tmp_path):
         ttkit.install_as_ttnn()
         ttkit.install_as_ttnn()
         import ttnn, ttml, ttnn.experimental, ttnn.operations.ccl, ttml.ops.loss as loss
+        assert ttnn.operations.normalization.layer_norm is ttnn.layer_norm
         from ttnn import ShardTensorToMesh
         from ttnn.distributed.distributed import MeshToTensor
         from ttnn.model_preprocessing import ParameterDict

@@ -55,7 +55,7 @@ def install_as_ttnn() -> None:
     sys.modules.update({"ttnn": ttnn, "ttml": ttml, "ttnn.operations.activations": golden})
     for name in TTNN_MODULES.split():
         sys.modules[f"ttnn.{name}"] = ttnn
-        vars(ttnn).setdefault(name.partition(".")[0], ttnn)
+        vars(ttnn).setdefault(name.rpartition(".")[2], ttnn)
     for name, space in [*vars(ttnn).items(), *sys.modules.items()]:
         if isinstance(space, SimpleNamespace) or name.startswith("ttkit.ttml."):
             full = f"ttnn.{name}".removeprefix("ttnn.ttkit.")
