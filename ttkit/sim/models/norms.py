@@ -162,8 +162,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
         if tiles > 1:
             mean = means[..., 1:]
             power, centred = power - mean * mean, x - mean
-        normal = centred * np.reciprocal(np.sqrt(power))
-        return on.result(_weighted(on, normal), dtype)
+        return on.result(_weighted(on, centred * np.reciprocal(np.sqrt(power))), dtype)
 
     operation(f"{norm}_pre_all_gather", flops=each_element(2))(pre)
     operation(f"{norm}_post_all_gather", flops=each_element(4))(post)

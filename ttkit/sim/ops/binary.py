@@ -242,8 +242,7 @@ def bcast(input_a: Tensor, input_b: Tensor, math_op: BcastOpMath, dim: BcastOpDi
     """
     name = ("add", "subtract", "multiply")[math_op.value]
     rows, columns = (None if dim is whole else 1 for whole in (BcastOpDim.W, BcastOpDim.H))
-    first = input_b[..., :rows, :columns]
-    return _binary(name, input_a, first, FUNCTIONS[name])
+    return _binary(name, input_a, input_b[..., :rows, :columns], FUNCTIONS[name])
 
 
 # ---------------------------------------------------------------- Python's operators

@@ -113,7 +113,8 @@ def from_torch(
         layout = Layout.TILE
     mapper = chosen(mesh_mapper, CppTensorToMesh)
     if device is not None:
-        device.check_open()
+        if not device.is_open:
+            device.check_open()
         mapper = mapper or replicate_tensor_to_mesh_mapper(device)
     cut, grid, topology = mapper.place(array) if mapper else (array[None, None], SINGLE, LONE)
     if device is not None and grid is not device.grid:

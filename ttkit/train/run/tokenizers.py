@@ -144,8 +144,7 @@ class BPETokenizer:
         return np.fromiter(itertools.chain.from_iterable(encoded), np.uint32)
 
     def decode(self, ids) -> str:
-        known = np.ravel(ids).tolist()
-        return self._inner.decode(known, skip_special_tokens=False)
+        return self._inner.decode(np.ravel(ids).tolist(), skip_special_tokens=False)
 
     def to_dict(self) -> dict[str, Any]:
         return {"tokenizer_type": "bpe", "tokenizer": json.loads(self._inner.to_str())}
