@@ -67,9 +67,9 @@ class Run:
 def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
     """Yield a call of the answer for each tuple of arguments. The answer gets copies, because it
     may write into its arguments."""
-    __tracebackhide__ = (
-        True  # In IPython's traceback of a learner's error, this frame is not shown.
-    )
+    # IPython leaves this frame, and those below that say the same, out of the traceback of a
+    # learner's error.
+    __tracebackhide__ = True
     name = asks.partition("(")[0]
     for arguments in cases:
         result = answer(*copy.deepcopy(arguments))
