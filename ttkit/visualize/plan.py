@@ -134,9 +134,14 @@ class StepPicture(NamedTuple):
         return f"step {self.number}: {sent}" if self.number else "start"
 
     @property
+    def title(self) -> str:
+        """The title and the algorithm of the plan."""
+        return f"{self.plan.title}, {self.plan.algorithm}"
+
+    @property
     def text(self) -> str:
         """The step as text: its transfers, and the chunks that each chip holds after it."""
-        lines = [f"{self.plan.title}, {self.plan.algorithm} · {self.caption}"]
+        lines = [f"{self.title} · {self.caption}"]
         for arrow in self.arrows:
             why_not = f" ({arrow.why_not})" if arrow.why_not else ""
             source, to = (self.names.get(chip, chip) for chip in arrow[:2])
@@ -386,8 +391,7 @@ def step_figure(step: StepPicture, note: str = "") -> Figure:
     drawing, notes = StepCells(step, framed=not note), _notes(step, small=False)
     if note:
         notes.insert(0, f"{step.caption}; {note}")
-    title = f"{step.plan.title}, {step.plan.algorithm}"
-    return Figure(title, [drawing], notes, step.text, step.problem)
+    return Figure(step.title, [drawing], notes, step.text, step.problem)
 
 
 def chosen(pictures: list[StepPicture]) -> list[int]:
@@ -419,7 +423,7 @@ def draw_plan(plan: Plan, names: Sequence[str] = (), moving: bool = False) -> Fi
             drawing.
     """
     pictures = step_pictures(plan, names)
-    title = f"{plan.title}, {plan.algorithm} · {counted(len(plan.steps), 'step')}, "
+    title = f"{pictures[0].title} · {counted(len(plan.steps), 'step')}, "
     title += f"{size_text(plan.total_bytes)} in all"
     problem, lines = pictures[0].problem, [title]
     head = f"{'step':>6} {'transfers':>9} {'bytes':>10}  chunks held"

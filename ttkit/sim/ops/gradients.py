@@ -36,7 +36,7 @@ xlogy addalpha addcdiv addcmul lerp subalpha threshold"""
 # The keywords of these gradients are not those of the operation.
 KEYWORDS = WITH_KEYWORDS | {
     "hardtanh": lambda x, *, min=-1.0, max=1.0: np.clip(x, min, max),
-    "leaky_relu": lambda x, *, negative_slope=0.01: np.where(x < 0, negative_slope * x, x),
+    "leaky_relu": lambda x, *, negative_slope=0.01: FUNCTIONS["leaky_relu"](x, negative_slope),
     "logiteps": logit,
 }
 KNOWN = UNARY | FUNCTIONS | THREE | KEYWORDS

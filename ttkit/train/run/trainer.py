@@ -248,8 +248,7 @@ class Trainer:
         """Return the learning rate of a step; the first step is 0."""
         if self.settings.training_config.scheduler_type == "identity":
             return self.optimizer.config.lr
-        schedule = self.settings.scheduler_config
-        return optimizers.warmup_linear(step, self.max_steps, schedule)
+        return optimizers.warmup_linear(step, self.max_steps, self.settings.scheduler_config)
 
     def validate(self) -> float:
         """Return the mean loss of the validation text."""
