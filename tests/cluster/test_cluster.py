@@ -133,8 +133,8 @@ def arrive_and_sleep(folder):
     import os
     import time
 
-    (folder / str(os.getpid())).touch()
-    time.sleep(600)
+    # one line: a rank that is still in touch() is at the same line as the others
+    (folder / str(os.getpid())).touch() or time.sleep(600)
 
 
 def hold_a_mesh():

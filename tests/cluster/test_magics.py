@@ -168,8 +168,10 @@ def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path):
             time.sleep(0.05)
         notebook.manager.interrupt_kernel()
 
-    arrive = f"import os, pathlib, time; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()"
-    cell = f"def wait():\n    {arrive}\n    time.sleep(1000)\n\ncluster.run(wait)  # too long"
+    imports = "import os, pathlib, time"
+    # one line: a rank that is still in touch() is at the same line as the other
+    arrive = f"pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch() or time.sleep(1000)"
+    cell = f"def wait():\n    {imports}\n    {arrive}\n\ncluster.run(wait)  # too long"
     threading.Thread(target=press, daemon=True).start()
     stdout, _, _, error = notebook.run(cell)
     assert error == "KeyboardInterrupt: cluster.run(wait) was interrupted"

@@ -112,7 +112,7 @@ def test_output_comes_whole_at_once_and_with_its_rank(start):
 MPI = "from mpi4py import MPI\n"
 # What all ranks do first, what rank 1 does, the code of the run, how it ended, and a last line.
 FAILS = {
-    "exit": ("", "sys.exit(7)", 7, "exited with code 7", "    begun\n"),
+    "exit": (MPI, "sys.exit(7)", 7, "exited with code 7", "    begun\n"),
     "raise": (MPI, "1 / 0", 1, "exited with code 1", "    ZeroDivisionError: division by zero\n"),
     "after MPI": (f"{MPI}MPI.Finalize()\n", "raise KeyError('x')", 1, "", "    KeyError: 'x'\n"),
     "kill": ("", "os.kill(os.getpid(), 9)", 137, r"was killed by signal 9 \(Killed\)", ""),
@@ -125,7 +125,7 @@ def test_a_rank_that_fails_is_named_and_the_others_are_stopped(start, name):
     ends without it.
     """
     first, does, expected, how, last = FAILS[name]
-    wait = "MPI.COMM_WORLD.Barrier()" if name == "raise" else "time.sleep(600)"
+    wait = "MPI.COMM_WORLD.Barrier()" if first == MPI else "time.sleep(600)"
     fault = f"if rank == 1:\n    time.sleep(0.3)\n    {does}\n"
     code, _, err = finish(start(f"{RANK}{first}print('begun', flush=True)\n{fault}{wait}"))
     assert code == expected, err

@@ -204,14 +204,16 @@ def test_chips_go_by_their_names():
     assert ">a<" in draw_plan(plan, "abcd").drawings[0].svg()
 
 
-def test_sums_of_many_chips_get_a_stronger_colour_with_each_part():
+def test_sums_of_many_chips_fill_their_boxes_more_with_each_part():
     pictures = step_pictures(reduce_scatter(TORUS, 32 * 512))
     for number in (0, len(pictures) - 1):
         svg = StepCells(pictures[number], small=True).svg()
         after = pictures[number].after
         shares = {len(parts) for chunks in after.values() for parts in chunks.values()}
-        drawn = set(re.findall(r'fill-opacity="([\d.]+)"', svg))
-        assert drawn == {f"{(share / 32) ** 0.5:g}" for share in {*shares, 32}}
+        boxes = re.findall(r'<path d="([^"]+)" fill="#', svg)
+        drawn = {high for path in boxes for high in re.findall(r"v([\d.]+)h", path)}
+        high = 12 - 2 * 12 / 7  # the box of a chunk, without its gap
+        assert drawn == {f"{max(2.5, high * share / 32):.4g}" for share in shares}
 
 
 def test_many_steps_are_a_choice_that_says_what_is_left_out():

@@ -20,9 +20,9 @@ MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
 def placed(machine: System, mesh: MeshInstance) -> System:
     """Return the machine as it looks to a process that opens it through a descriptor's mesh.
 
-    The result has the mesh's shape and rings, and at most its number of links, on chips that are
-    found for it. The real library puts a mesh that is smaller than the machine where most cables
-    are, and starts one of full size at a corner. This function does the same.
+    The result has the mesh's shape and rings, chips that fit it, and at most its number of links.
+    The real library puts a mesh that is smaller than the machine where most cables are, and starts
+    one of full size at a corner. This function does the same.
 
     Raises:
         TTKitError: the machine has too few chips, links, or rings.
@@ -71,10 +71,7 @@ def placed(machine: System, mesh: MeshInstance) -> System:
 
 
 def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
-    """Return chips that are cabled as the mesh requires; None if there are none.
-
-    A mesh that is smaller than the machine is placed where most cables are.
-    """
+    """Return chips that are cabled as the mesh requires; None if there are none."""
     cables = machine.neighbours
     # Cards come in PCIe order; within a card the chip with the connector comes last.
     chips: Collection[int] = [chip for card in machine.cards for chip in reversed(card)]

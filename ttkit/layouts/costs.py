@@ -25,10 +25,9 @@ from ttkit.train.config.layout import TILE, Layout, in_tiles
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 
-# The name of a collective contains the phase of the step in which the collective runs.
+# Each part of a step runs in a phase, which `Traffic.what` of its collectives names.
 PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean": "loss"}
-# Along the DP and CP axes, the names of these collectives contain what they send, and
-# not the phase.
+# Along the DP and CP axes, `Traffic.what` names what these collectives send, not the phase.
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
@@ -147,9 +146,9 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
 def traffic_between_meshes(
     job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
 ) -> Iterator[Traffic]:
-    """Yield the traffic between pipeline stages, and the traffic between hosts.
+    """Yield the traffic between pipeline stages, and between replicas of hosts.
 
-    Hosts send each other gradients and weights.
+    Replicas send gradients and, with ZeRO, weights.
     """
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
@@ -268,7 +267,7 @@ class Passing(NamedTuple):
         state: the bytes of weights, constants, and gradients that earlier micro-batches have left.
         kept: the bytes that a forward keeps for backward.
         beside: the peak of all other bytes.
-        constants: the bytes of masks, rotary angles and the numbers of tokens.
+        constants: the bytes of masks, rotary angles and token ids.
     """
 
     state: int

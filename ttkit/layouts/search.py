@@ -49,8 +49,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     own = job._replace(batch=job.batch // place.replicas)
     chip, found = machine.system.chip, stages(own, inner)
     if found[0].blocks == max(stage.blocks for stage in found):
-        # No stage has more blocks than the first one, so the first or the last stage, which also
-        # have the embedding and the head, needs the most memory and time.
+        # No stage has more blocks than the first. The first also has the embedding, and the last
+        # has the head, so one of them needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
     # Weights, gradients and optimizer state are counted first, because that is fast, and they alone
     # are often too large.
@@ -101,8 +101,8 @@ def _leaner(layout: Layout, than: Layout) -> bool:
 def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Candidate]:
     """Yield a candidate for each layout, with the number of micro-batches that is fastest and fits.
 
-    Context parallelism sends more than data parallelism. A layout with it is therefore refused if
-    one with less of it, and more data parallelism, on as many chips fits.
+    Context parallelism sends more than data parallelism. So a layout is refused if the same layout
+    with a smaller cp and a larger dp fits.
     """
     fitting: set[Layout] = set()
     for sizes, hosts in sorted(sizes_of(machine), key=lambda each: each[0].cp):
@@ -169,7 +169,7 @@ def _uneven(run: Run, config: TransformerConfig, best: Candidate) -> Candidate |
 
 
 def _fastest(run: Run, layout: Layout, counts: Sequence[int]) -> Candidate:
-    """Return a layout with the number of micro-batches that is fastest and fits.
+    """Return the candidate with the fastest number of micro-batches, or a refused one.
 
     Args:
         layout: the layout with the most micro-batches; fewer are tried as long as they are faster.
@@ -215,8 +215,8 @@ def plan_layouts(
             than there is.
         may_hang: whether to plan training also on mesh shapes that ttnn opens transposed, where
             collectives may hang. Plans for inference always list these, with a warning.
-        overlap: whether communication overlaps with compute: gradients with the backward, and
-            weights with matmuls.
+        overlap: whether communication overlaps with compute: gradients with backward, and weights
+            with forward.
         mode: "training", or "inference" for prefill and decode with a cache of `sequence`
             positions.
 

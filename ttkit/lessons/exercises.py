@@ -281,7 +281,8 @@ def check(name: str, answer, mesh=None) -> None:
         return
     except Exception as error:
         progress.save("exercises", name, "tried")
-        _show_state(name, "not right yet", str(error) if isinstance(error, CheckFailed) else "")
+        code = [] if isinstance(error, CheckFailed) else [type(error).__name__]
+        _show_state(name, "not right yet", ": ".join([*code, str(error)]))
         raise
     progress.save("exercises", name, progress.PASSED)
     _show_state(name, praise, done=True)
@@ -291,8 +292,8 @@ def _show_state(name: str, state: str, wrong: str = "", done: bool = False) -> N
     """Show the state of an exercise; if it is not done, with a button that gives hints.
 
     Args:
-        wrong: what is wrong with the answer. The card has it, and the page hides the same words of
-            the error below the card.
+        wrong: what is wrong with the answer. The card has it, and the page hides an error below the
+            card that has only the same words. A traceback, which has colours, stays.
     """
     label = f"exercise {name}: {state}"
     words = in_lines(f"✓ {label}") if done else f'{label}. For a hint: lessons.hint("{name}")'

@@ -40,7 +40,7 @@ def as_number(value) -> int | float | None:
 
 
 def brief(value) -> str:
-    """Return a value as it prints, cut to a line.
+    """Return a value's `repr`, cut if long.
 
     Example:
         >>> brief("4"), brief([0] * 99)
@@ -55,7 +55,7 @@ def one_line(text: str) -> str:
 
 
 def read_guess(text: str) -> Guess | None:
-    """Return what a learner typed, as a number where it is one; None for nothing.
+    """Return a learner's text, as a number if it is one; None if empty.
 
     Thousands may be marked, and a unit may follow.
 
@@ -86,7 +86,7 @@ def plain(answer) -> str:
 
 
 def shown(value) -> str:
-    """Return a number with its thousands marked, anything else as it prints."""
+    """Return a number with commas, or any other value as short text."""
     number = as_number(value)
     if number is None:
         return one_line(str(value))

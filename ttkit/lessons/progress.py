@@ -29,8 +29,8 @@ def file() -> Path | None:
 
 
 def saved() -> dict[str, dict[str, Any]]:
-    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word},
-    "challenges": {name: the best entries, [score, words] each}}.
+    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: "tried" or PASSED},
+    "challenges": {name: [[score, words], ...]}}.
     """
     found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}, "challenges": {}}
     if path := file():

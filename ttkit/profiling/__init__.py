@@ -78,8 +78,8 @@ def keys_of(tensor) -> Keys:
 
 # ---------------------------------------------------------------- reading a tape
 class Reader:
-    """A reader of the events of a tape. Each time `records` is read, it adds the records of the
-    events that have come since."""
+    """A reader of a tape's events. Each time `records` is read, it adds records of the new
+    events."""
 
     def __init__(self, tape: Tape):
         self.tape = tape
@@ -236,7 +236,7 @@ class Profile(Reader):
 
     @property
     def time_s(self) -> float:
-        """Modelled seconds from the first operation's start to the last one's end."""
+        """The modelled seconds from the first call's start to the last end."""
         ends = (max(start.values()) + record.time_s for record, start in self.spans())
         return max(ends, default=0.0)
 
@@ -304,12 +304,12 @@ def profile() -> Iterator[Profile]:
 
     The time of an operation is the time of its launch, plus the longer of computing whole tiles and
     moving bytes (see `ttkit.hardware.roofline`). The time of a collective is that of its plan (see
-    `ttkit.plans.cost.cost`). The planner uses the same times. Transfers between host and chips are
-    listed, but not timed. Calls that another call makes are part of that call. Operations of a
+    `ttkit.plans.cost.cost`). `plan_layouts` uses the same times. Transfers between host and chips
+    are listed, but not timed. Calls that another call makes are part of that call. Operations of a
     trace are recorded when the trace is captured, and again at each replay.
 
-    A call without a compute_kernel_config has the math fidelity that ttnn chooses by element type
-    (see `ttkit.hardware.roofline.default_fidelity`).
+    A call without a compute_kernel_config has ttnn's default math fidelity (see
+    `ttkit.hardware.roofline.default_fidelity`).
 
     Raises:
         TTKitError: the program runs on a card.

@@ -27,7 +27,8 @@ GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
-# EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
+# EMPTY fills a box without contents. PAPER fills the rest of a box with a text, whose letters are
+# dark in both themes, and EMPTY the rest of a box without one.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
@@ -44,7 +45,6 @@ class Box(NamedTuple):
         part: the filled part of the box: left, top, width and height, from 0 to 1.
         new: whether to draw a rim around the box.
         hatched: whether to draw slanted lines over the box.
-        opacity: how strong the colour is, from 0 to 1.
         sheets: (name, fill) of each of several sheets, which are drawn over one another.
         sources: the boxes from which this box glides to its place, each as (cell, box).
         added: whether the box is a sum. Then the box itself is always drawn. The boxes that glide
@@ -57,7 +57,6 @@ class Box(NamedTuple):
     part: Rectangle = WHOLE
     new: bool = False
     hatched: bool = False
-    opacity: float = 1
     sheets: Sequence[tuple[str, str]] = ()
     sources: Sequence[Pair] = ()
     added: bool = False
@@ -293,17 +292,17 @@ class Cells(Drawing):
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
         """Draw boxes, with one shape for all boxes of a colour, and write their texts."""
-        fills: dict[tuple, list[Rectangle]] = {(PAPER, 1): []}
+        fills: dict[str, list[Rectangle]] = {PAPER: [], EMPTY: []}
         full = [(area, box) for area, box in boxes if box.fill and (box.added or not box.sheets)]
         for (x, y, w, h), box in full:
             left, top, wide, high = box.part
-            if box.part != WHOLE or box.opacity < 1:
-                fills[PAPER, 1].append((x, y, w, h))
+            if box.part != WHOLE:
+                fills[PAPER if box.texts else EMPTY].append((x, y, w, h))
             wide, high = max(w * wide, SLIVER), max(h * high, SLIVER)
             at = x + min(w * left, w - wide), y + min(h * top, h - high)
-            fills.setdefault((box.fill, box.opacity), []).append((*at, wide, high))
-        for (fill, opacity), areas in fills.items():
-            self.blocks(areas, fill=fill, fill_opacity=opacity)
+            fills.setdefault(box.fill, []).append((*at, wide, high))
+        for fill, areas in fills.items():
+            self.blocks(areas, fill=fill)
         self.blocks([area for area, _ in full], stroke=INK, stroke_width=0.6)
         rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
         self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)

@@ -14,7 +14,6 @@ from ttkit.visualize.drawing import (
     ALARM,
     BAD,
     INK,
-    Attributes,
     Figure,
     Frames,
     Point,
@@ -29,7 +28,7 @@ LONGEST = 6  # A line of more chips than this is folded, since chips are wide he
 MOST = 12  # A plan of at most this many steps is shown whole on one page.
 # Each row is (most, columns, width, height). It is used if no chip has more than `most` chunks. It
 # gives the number of columns of boxes, and the size of a box in px.
-BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 9, 9), (math.inf, 16, 6, 6))
+BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 13, 12), (math.inf, 16, 6, 6))
 SHARE_H = 33  # A box with "3/8" under its number has this height.
 # A state maps each chip to its chunks, and each chunk to the chips that have contributed to it.
 State = dict[int, dict[int, frozenset[int]]]
@@ -272,14 +271,11 @@ class StepCells(Cells):
                     continue
                 key, share = (chip, chunk), step.contributors(chip, chunk)
                 level = share / whole
-                look: Attributes = {"part": (0, 1 - level, 1, level)}
-                if most > 8:  # The boxes are too small for parts.
-                    look = {"opacity": math.sqrt(level)}
                 box = Box(
-                    [str(chunk)],
+                    [str(chunk)] if most <= 8 else [],  # More boxes are too small for texts.
                     f"{share}/{whole}" if shares and share > 1 else "",
                     tone(chunk),
-                    **look,
+                    (0, 1 - level, 1, level),
                     new=step.before[chip].get(chunk) != step.after[chip][chunk],
                     sources=sources.get(key, ()),
                     added=key in added,

@@ -20,7 +20,9 @@ FOLDED = 20
 NOWRAP = "right;white-space:nowrap"  # Numbers have this style, so that each stays beside its unit.
 # In a notebook, a table of more columns than this has its names in lines of their own, whose style
 # is OWN.
-MANY, OWN = 8, "border:0;padding-bottom:0;text-align:left"
+MANY, OWN = 8, "border:0;font-weight:600;padding-bottom:0;text-align:left"
+# Every second row is grey, with its name. JupyterLab's own stripes would count names as rows.
+STRIPES = (' style="background:none"', ' style="background:var(--chip)"')
 CELL = 30  # A cell in the table of a mesh is this many characters wide.
 Table = list  # A table is a list of objects, which rich prints in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
@@ -212,11 +214,12 @@ class Report:
         return as_text([self])
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str, right: str = "right") -> str:
+        def line(cells: Sequence[str], tag: str, right: str = "right", stripe: str = "") -> str:
             found, many = [], len(cells) > MANY
+            start = f"<tr{stripe}>"
             if many:  # The name at the start has a line of its own, above the numbers.
                 found.append(
-                    f'<{tag} colspan="99" style="{OWN}">{escape(cells[0])}</{tag}></tr><tr>'
+                    f'<{tag} colspan="99" style="{OWN}">{escape(cells[0])}</{tag}></tr>{start}'
                 )
             for heading, cell in zip(self.columns[many:], cells[many:]):
                 left = f"left;min-width:{min(len(cell), FOLDED)}ch"
@@ -225,11 +228,11 @@ class Report:
                 whole = r'<span style="white-space:nowrap">\g<0></span>'
                 text = re.sub(r"\S+-\S+", whole, escape(cell))
                 found.append(f'<{tag} style="text-align:{side}">{text}</{tag}>')
-            return f"<tr>{''.join(found)}</tr>"
+            return f"{start}{''.join(found)}</tr>"
 
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
-        body = "".join(line(row, "td", NOWRAP) for row in self.rows)
+        body = "".join(line(row, "td", NOWRAP, STRIPES[n % 2]) for n, row in enumerate(self.rows))
         foot = f"<tfoot>{line(self.last, 'th', NOWRAP)}</tfoot>" if self.last else ""
         return on_page(
             f'<div class="ttkit-title">{escape(self.title)}</div><div style="overflow-x:auto">'

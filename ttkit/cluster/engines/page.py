@@ -68,7 +68,7 @@ def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[
 
 @contextlib.contextmanager
 def progress(cluster: Cluster, what: str) -> Iterator[Callable[[str], None]]:
-    """In a notebook, show the boxes of the ranks during a wait of more than two seconds.
+    """Show the boxes of the ranks in a notebook during a wait longer than SHOW_AFTER_S.
 
     The wait must call the yielded function with its state in words. TTKIT_PROGRESS=0 hides the
     boxes.

@@ -46,7 +46,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
 
     Returns:
         The exit code of the rank that failed first, or else that of mpirun. It is 128 + the signal
-        if a signal killed the rank, and after an interrupt.
+        if a signal killed the rank or interrupted this run.
 
     Raises:
         TTKitError: mpirun cannot be started.

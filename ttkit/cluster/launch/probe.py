@@ -59,7 +59,7 @@ def ttkit(folder):
 
 
 def mpi(named):
-    """Return whether there is an mpirun, at `named` or on PATH, and its version and path."""
+    """Return whether an mpirun runs, at `named` or on PATH, and its version and path."""
     path = named if os.access(named, os.X_OK) else shutil.which(os.path.basename(named))
     if not path:
         return False, "there is no mpirun"

@@ -31,7 +31,7 @@ F = np.float32
 
 
 def _weighted(on: Operands, normal: Array) -> Array:
-    """Return rows times the weight plus the bias, where given; they are the last two operands."""
+    """Return rows times the weight plus the bias; these last two operands may be None."""
     width = normal.shape[-1]
     for array, apply in zip(on.arrays[-2:], (np.multiply, np.add)):
         if array is None:
@@ -294,7 +294,7 @@ def dram_group_norm_params_from_torch(
     return_mask=True,
     dtype=DataType.BFLOAT16,
 ):
-    """Return a torch vector, or a list of them, in the form for `group_norm`, and the mask."""
+    """Return a torch vector or a list as `group_norm` takes it; `return_mask` adds the mask."""
 
     def placed(vector):
         return from_torch(vector.reshape(1, 1, -1, 32), dtype, device=device)
@@ -367,9 +367,9 @@ def preprocess_model_parameters(
 
     Weights of Linear become [in, out] and their biases [1, out]; vectors of LayerNorm become
     [1, n]. All these are in tiles. All other parameters are row-major in their own shape. Floats
-    become bfloat16. A ModuleList becomes a list, a Sequential a dict with numbers as keys. A module
-    without parameters is left out, except in a ModuleList. Inside `ttnn.distribute(mapper)`, that
-    mapper cuts all tensors.
+    become bfloat16. A ModuleList becomes a list. A Sequential becomes a dict with number keys. A
+    module without parameters is left out, except in a ModuleList. Inside `ttnn.distribute(mapper)`,
+    that mapper cuts all tensors.
 
     Args:
         initialize_model: a function that makes the module.

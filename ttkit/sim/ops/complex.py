@@ -43,7 +43,7 @@ def _enter(name: str) -> None:
         real = on.result(made.real.astype(float))
         return ComplexTensor(real, on.result(made.imag)) if np.iscomplexobj(made) else real
 
-    call.__doc__ = f"Return {name} of each complex number."
+    call.__doc__ = f"Return `{name}` of each complex number."
     operation(name)(call)
 
 

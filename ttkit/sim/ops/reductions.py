@@ -84,7 +84,7 @@ def _register(name: str) -> None:
             refuse(f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
         axes = axes_of(input_tensor, dims or dim)
         values = function(array, tuple(lead + a for a in axes))
-        if not keepdim and not dims:  # prod alone has `dims`, which stay as 1.
+        if not keepdim and not dims:  # Only prod takes `dims`; these keep size 1.
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
             values = shaped(values, lead, *kept)
         return result(input_tensor, values if scalar == 1 else values * F(scalar))
@@ -199,7 +199,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the element of `input` at each index along `dim`, as torch does.
 
     Args:
-        index: whole numbers; it has as many dimensions as `input`, and only `dim` may be longer.
+        index: whole numbers, in as many dimensions as `input`; it may be longer only along `dim`.
     """
     on, axis = Operands(input, index), _checked_axis(input, dim, index)
     x, places = spread(on.arrays, on.lead)
@@ -216,7 +216,7 @@ def scatter(
     """Return `input` with each element of `src` at its index along `dim`, as torch does.
 
     Args:
-        index: whole numbers; it has as many dimensions as `input`, and only `dim` may be longer.
+        index: whole numbers, in as many dimensions as `input`; it may be longer only along `dim`.
         src: at least as long as `index` in each dimension.
         reduce: "add" or "multiply", to combine an element with the one that is there.
     """
@@ -261,7 +261,7 @@ def _write_at(into: Array, axis: int, places: Array, values: Array, write=np.add
     """Add each value to `into`, at its place along an axis; return `into`, which is changed.
 
     Args:
-        write: `np.put` to replace the element at the place.
+        write: `np.put` replaces the element, and `np.multiply.at` multiplies it.
     """
     if blocks.idle[0]:
         return into

@@ -110,8 +110,7 @@ def _gelu(
     return gelu_tanh(x) if by_tanh else gelu_erf(x)
 
 
-# Functions of the gamma family move their argument up by these steps; their series in 1 / x are
-# exact enough there.
+# The series in 1 / x of gamma functions are exact only for large x, so x moves up by these steps.
 STEPS = range(20)
 
 
@@ -237,7 +236,7 @@ def _register(name: str, function: Callable[..., Array]) -> None:
 
     if name in WITH_KEYWORDS:
         keywords_of(function)(call)
-    call.__doc__ = f"Return the {name} of each element."
+    call.__doc__ = f"Return `{name}` of the elements."
     kind: Any = "arrange" if name == "identity" else "compute"
     operation(name, kind)(call)
 
@@ -251,7 +250,7 @@ ACTIVATIONS = UNARY | {"gelu_approx": gelu_tanh}
 
 
 def activation(which) -> Function:
-    """Return the function of an activation: "relu", a UnaryOpType, or one with a parameter.
+    """Return the function of an activation: a name, a UnaryOpType, or (UnaryOpType, parameter).
 
     Only GELU's parameter counts: (UnaryOpType.GELU, True) gives the fast mode of `gelu`.
     """

@@ -56,7 +56,7 @@ def world_size() -> int:
 
 
 def binding() -> tuple[int, int] | None:
-    """Return the mesh id and host rank of this process, or None for a process on its own."""
+    """Return the mesh id and host rank of this process, or None for one rank or no TT_MESH_ID."""
     given = [os.environ.get(name, "").strip() for name in ("TT_MESH_ID", "TT_MESH_HOST_RANK")]
     if world_size() == 1 or not given[0]:
         return None
@@ -64,7 +64,7 @@ def binding() -> tuple[int, int] | None:
 
 
 def machine() -> System:
-    """Return the machine of new meshes: a mesh that ranks share, or the machine of this process.
+    """Return the machine on which this process opens meshes, by TT_MESH_ID and the descriptor.
 
     Raises:
         TTKitError: the file, the mesh or the host rank does not exist, or the mesh does not fit on

@@ -158,7 +158,7 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> Array:
 
 @checked
 def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_composer=None):
-    """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
+    """Return a torch tensor with a copy of the values, or a NumPy array if torch is missing.
 
     Args:
         dtype: the torch type of the result.
@@ -209,7 +209,7 @@ operation("from_buffer", "write")(_of_list)
 # ---------------------------------------------------------------- in files
 @checked
 def dump_tensor(file_name, tensor: Tensor) -> None:
-    """Write a tensor with all of its shards into a file, whole or not at all.
+    """Write a tensor with all of its shards; a failed write leaves no partial file.
 
     The format is NumPy's npz, not ttnn's format. All ranks that share a mesh must call this, and
     each rank writes the file.
@@ -269,7 +269,7 @@ def as_tensor(
     preprocess=None,
     mesh_mapper=None,
 ):
-    """Return `from_torch` of the tensor after an optional `preprocess`, or read it from a file.
+    """Return `from_torch(preprocess(tensor))`, or the tensor in a file; `preprocess` is optional.
 
     Args:
         tensor: the same as for `from_torch`; with None the tensor in the file is returned.

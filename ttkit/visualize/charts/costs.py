@@ -15,8 +15,8 @@ class CostCurves(Curves):
     algorithm becomes the fastest.
 
     Args:
-        algorithms: for each name a function that returns the plan for a shard of so many bytes.
-        size: the size of a shard in bytes for which the title has the times.
+        algorithms: for each name a function that takes the bytes of a shard and returns its plan.
+        size: the bytes of the shard whose times are in the title.
 
     Attributes:
         at: for each name the seconds at `size`.

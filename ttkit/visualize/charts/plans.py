@@ -16,13 +16,12 @@ def _communication(traffic: Sequence) -> Report:
         same = [each for each in traffic if what in (each.what, "all")]
         over = same[0].link if same[0].axis is None else f"axis {same[0].axis}"
         figures = [(t.times, t.times * t.nbytes, t.bytes_sent, t.time_s) for t in same]
-        *counts, time_s = map(sum, zip(*figures))
-        rows.append(
-            [what, same[0].collective, over, *(f"{n:,}" for n in counts), short(time_s, "s")]
-        )
+        times, *sums = map(sum, zip(*figures))
+        rounded = map(short, sums, ("B", "B", "s"))
+        rows.append([what, same[0].collective, over, f"{times:,}", *rounded])
     *rows, last = rows
     last[1:3] = "", ""
-    sizes = "input bytes of a chip", "bytes sent by a chip"
+    sizes = "input of a chip", "sent by a chip"
     columns = ["<what", "<collective", "<over", "times", *sizes, "modelled"]
     return Report("Communication of a step", columns, rows, last)
 
@@ -202,17 +201,15 @@ class LayoutMap(Curves):
     def _repr_html_(self) -> str:
         title, image = self.title_and_image
         page = self.layouts
-        says = (
-            "Click a point to see its layout. The dashed ring is the fastest."
-            if page.fitting
-            else "No layout fits."
-        )
+        says = "Click a point to see its layout."
         if self.chosen:
             mark, chosen = f'data-act="{self.chosen}"', page.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")
-            page, says = page.explain(chosen), "Click it again to see all layouts."
+            page, says = page.explain(chosen), "Click the same point again to see all layouts."
         # The title of the chart names the model and the machine; the title of a table need not.
         tables = page._repr_html_().replace(f"{escape(self.layouts.title)}: ", "")
+        ring = "The dashed ring is the fastest layout."
+        says = f"{ring} {says}" if self.layouts.fitting else "No layout fits."
         head = f'{LOOK}{title}<div class="ttkit-note" role="status">{says}</div>'
         return on_page(f'{head}<div class="ttkit-map">{image}</div><div>{tables}</div>')
 

@@ -147,7 +147,8 @@ class Lanes(Drawing):
         self.rate = seconds / (self.end or 1)
         empty = end * self.scale + later if end else WIDTH
         self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
-        self.hatched = {b.kind for b in bars if self.many or not self._fits(b, b.text)}
+        wide = [b for b in bars if (b.end - b.start) * self.scale >= NARROW]
+        self.hatched = {b.kind for b in wide if self.many or not self._fits(b, b.text)}
         self.traced = self.hatched - {b.kind for b in bars if not self._fits(b, b.trace)}
         self._legend(idle)
         for row, lane in enumerate(lanes):

@@ -55,9 +55,8 @@ STYLE = """
 .ttkit-to-do::before { content: "Your turn"; }
 .ttkit-to-do:has(.ttkit-alarm) { border-top-color: var(--jp-error-color1, #d64545); }
 .ttkit-to-do .ttkit-picture .ttkit-alarm { font-size: 13px; line-height: 1.5; }
-.jp-OutputArea-child:has(.ttkit-to-do .ttkit-alarm) + .jp-OutputArea-child .jp-RenderedText {
-    display: none;
-}
+.jp-OutputArea-child:has(.ttkit-to-do .ttkit-alarm) + .jp-OutputArea-child
+.jp-RenderedText:not(:has(span)) { display: none; }
 .ttkit-done::before { content: "Done"; }
 .ttkit-done { border-top-color: var(--jp-success-color0, #388e3c); }
 .ttkit-done .widget-label::before {

@@ -1,12 +1,13 @@
-"""In every rank of `ttkit run`: end all ranks if one raises, and turn SIGUSR1 into an interrupt.
+"""In every rank of `ttkit run`: end all ranks if one fails, and turn SIGUSR1 into an interrupt.
 
 Python imports this file when it starts, because this folder is first on the ranks' PYTHONPATH.
-mpirun passes SIGUSR1 on to the ranks, but not SIGINT. If one rank raises an exception, the exit of
-Python would wait in MPI_Finalize for ranks that wait for this rank. `python -m mpi4py` solves that,
-too, but here the command of the program stays unchanged. This file imports nothing of
-ttkit, because the program may be one that does not use ttkit.
+mpirun passes SIGUSR1 on to the ranks, but not SIGINT. If one rank raises an exception or calls
+`sys.exit(1)`, Python would wait in MPI_Finalize for ranks that wait for this rank. `python -m
+mpi4py` solves that, too, but here the command of the program stays unchanged. This file imports
+nothing of ttkit, because the program may be one that does not use ttkit.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -23,12 +24,9 @@ def interrupt(number, frame):
 
 
 def end_all_ranks(kind, error, trace):
-    """Print Python's own message; if MPI is in use, end the process without
-    MPI_Finalize.
+    """Print Python's own message, then end the process as `end` does.
 
-    mpirun then stops the other ranks and reports which one failed. MPI_Abort would
-    print ten lines of its own inside the traceback. A KeyboardInterrupt only prints the
-    message; if SIGUSR1 caused it, the exit code is 0.
+    A KeyboardInterrupt only prints the message; if SIGUSR1 caused it, the exit code is 0.
     """
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
@@ -36,6 +34,22 @@ def end_all_ranks(kind, error, trace):
             # With an exit code other than 0, mpirun would stop ranks that are still saving.
             raise SystemExit(0)
         return
+    end(1)
+
+
+def exit(status=None):
+    """Exit as `sys.exit` does; if the status tells of a failure, end the process as `end` does."""
+    if status:
+        atexit.register(end, status if isinstance(status, int) else 1)
+    raise SystemExit(status)
+
+
+def end(status):
+    """If MPI is in use, end the process without MPI_Finalize.
+
+    mpirun then stops the other ranks and reports which one failed. MPI_Abort would print ten lines
+    of its own inside the traceback.
+    """
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         return
@@ -43,9 +57,9 @@ def end_all_ranks(kind, error, trace):
         # The stream may be closed or None.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-    os._exit(1)
+    os._exit(status)
 
 
 if __name__ == "sitecustomize":  # If it is imported as a module of ttkit, it changes nothing.
-    sys.excepthook = end_all_ranks
+    sys.excepthook, sys.exit = end_all_ranks, exit
     signal.signal(signal.SIGUSR1, interrupt)
