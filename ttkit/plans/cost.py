@@ -5,13 +5,16 @@ The model is alpha-beta, link by link. The first packet of a message takes the l
 which grows with the size of the packet, as measured; all other bytes follow at the measured rate of
 the link. Links have a lower measured rate where all chips send and forward at the same time, as in
 a collective. Messages that share a link share its rate. A step lasts as long as its slowest pair of
-chips, and the steps run one after the other. An all_gather, a reduce_scatter or an
+chips, and the steps run one after the other. If chips on the way only pass messages on, no step
+waits for the one before: the time is that of the busiest pair in all steps, and one more packet for
+each further step. An all_gather, a reduce_scatter or an
 all_reduce also takes the handling time of its chips, which start kernels and add or
 copy what arrives. The planner, the profile and the lessons all use this time, but the plans of
 inference leave the handling time out (`ttkit.layouts.inference` says why).
 """
 
 import bisect
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -135,6 +138,11 @@ HOP_S = {
 }
 
 
+# Routers forward each packet of these collectives when it arrives. In the others, chips on the way
+# keep or add what they forward.
+FORWARDED = ("all_to_all", "point_to_point", "shift")
+
+
 def busy_traffic(link: Link) -> str:
     """Return the pattern of traffic whose rate a link has while all chips send and forward.
 
@@ -214,14 +222,18 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
 def _step_time(plan: Plan, number: int, traffic: str) -> float:
     """Return the seconds of a step: those of its slowest pair of chips. The messages of a pair use
     as many of its links as they may."""
-    pairs = grouped(plan.steps[number], lambda t: (t.source, t.destination)).values()
-    # The fabric forwards each packet when it arrives, so every step after the first adds only the
-    # time of one packet.
-    forwards = number > 0 and plan.collective in ("point_to_point", "shift")
-    longest = PACKET if forwards else np.inf
+    forwarded = plan.collective in FORWARDED
+    steps = plan.steps if forwarded and number == 0 else [plan.steps[number]]
+    pairs = grouped(itertools.chain(*steps), lambda t: (t.source, t.destination)).values()
+    # Every step after the first adds only the time of one packet.
+    longest = PACKET if forwarded and number else np.inf
     most = max(1, plan.topology.links)
     loads = {
-        (sum(min(t.bytes, longest) for t in ts), min(most, plan.links * len(ts))) for ts in pairs
+        (
+            sum(min(t.bytes, longest) for t in ts),
+            min(most, plan.links * (1 if forwarded else len(ts))),
+        )
+        for ts in pairs
     }
     times = [hop_time_s(plan.topology.link, size / n, traffic, n) for size, n in loads]
     return max(times, default=0.0)
