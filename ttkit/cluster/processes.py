@@ -124,7 +124,7 @@ class Supervised:
         order = {
             "commands": commands,
             "environment": environment,  # It may have secrets, so it is not written to a file.
-            "folders": [str(folder) for folder in self.folders],
+            "folders": list(map(str, self.folders)),
             "streams": [*streams],
         }
         self.send(order)

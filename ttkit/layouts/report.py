@@ -96,7 +96,7 @@ class Choices(Tables):
     def figures(self) -> dict[str, Any]:
         """Return all layouts as plain numbers and text: bytes of a chip, seconds, tokens/s."""
         refused = [{"layout": str(each.layout), "why": each.refused} for each in self.refused]
-        fitting = [self.figures_of(each) for each in self.fitting]
+        fitting = list(map(self.figures_of, self.fitting))
         return {"title": self.title, "fitting": fitting, "refused": refused}
 
     def figures_of(self, each) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     wrong = ~np.isclose(have.astype(float), want.astype(float), rtol, atol, equal_nan=True)
     if not wrong.any():
         return ""
-    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    index = tuple(map(int, np.argwhere(wrong)[0]))
     # Four digits of a fraction are the same on every CPU; more digits are needed to show a smaller
     # difference.
     whole = want[index] == np.round(want[index]) and have[index] == np.round(have[index])

@@ -260,7 +260,7 @@ class Plan:
             >>> [out.tolist() for out in plan.run([np.array([1, 2]), np.array([10, 20])])]
             [[11, 22], [11, 22]]
         """
-        chips, arrays = self.validate().topology.chips, [np.asarray(shard) for shard in shards]
+        chips, arrays = self.validate().topology.chips, list(map(np.asarray, shards))
         if len(arrays) != len(chips) or len({array.shape for array in arrays}) > 1:
             fail(
                 f"{self!r}.run",

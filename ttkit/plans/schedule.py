@@ -332,7 +332,7 @@ def _play(
     """Return the actions of each stage with their times. A stage stops before an action whose input
     never arrives, or which needs an earlier action that the stage has not done.
     """
-    tasks = [schedule.tasks(stage) for stage in range(schedule.stages)]
+    tasks = list(map(schedule.tasks, range(schedule.stages)))
     slots: list[list[Slot]] = [[] for _ in tasks]
     arrives: dict[Message, float] = {}
     done: set[tuple[int, Action]] = set()

@@ -82,7 +82,7 @@ class Topology:
         """Return RING where a cable joins the last chip of each line along `axis` to its first,
         else LINE.
         """
-        return RING if all(self.closes(line) for line in self.groups(axis)) else LINE
+        return RING if all(map(self.closes, self.groups(axis))) else LINE
 
     def closes(self, line: Line) -> bool:
         """Return True where a cable joins the ends of a line of three or more chips."""

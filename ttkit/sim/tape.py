@@ -208,7 +208,7 @@ def described(value):
 
 def snapshot(value):
     """Return a value as it is now; a list is copied, because it may change after the call."""
-    return [snapshot(each) for each in value] if isinstance(value, list) else value
+    return list(map(snapshot, value)) if isinstance(value, list) else value
 
 
 def tensors_in(value) -> list:

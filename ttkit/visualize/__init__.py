@@ -55,7 +55,7 @@ def _draw_machine() -> Figure:
         return draw_chips(system_grid(current_system()))
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
-    ids = tuple(system.get_device_id(c) for c in ttnn.MeshCoordinateRange(system.shape()))
+    ids = tuple(map(system.get_device_id, ttnn.MeshCoordinateRange(system.shape())))
     shape = tuple(system.shape())
     return draw_chips(grid_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids))
 

@@ -218,7 +218,7 @@ def draw_share(
         lines: words above the machine.
     """
     given, chips = bindings.visible_devices(binding), []
-    cards = [int(name) for name in given.split(",")] if given else range(len(system.cards))
+    cards = list(map(int, given.split(","))) if given else range(len(system.cards))
     owns = f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)}"
     if max(cards) < len(system.cards):
         chips = [chip for card in cards for chip in system.cards[card]]

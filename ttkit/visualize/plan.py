@@ -187,8 +187,7 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     # A transfer of a chunk that its source does not hold raises KeyError. The states from there on
     # repeat the last one.
     with suppress(KeyError):
-        for state in plan.states():
-            states.append(state)
+        states.extend(plan.states())
     states += states[-1:] * (len(plan.steps) + 1 - len(states))
     # A chip never drops a chunk, so its first and last state have all chunks that it ever holds.
     slots = {
@@ -250,7 +249,7 @@ class StepCells(Cells):
         step, plan, slots = self.step, self.step.plan, self.step.slots
         whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
         columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
-        shares = most <= 8 and plan.adds and plan.group_size < 100
+        shares = most <= 8 and plan.adds
         if shares:
             wide, high = math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H
         sources: dict[Pair, list[Pair]] = {}

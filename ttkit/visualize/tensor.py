@@ -73,12 +73,12 @@ def slice_text(ranges: Ranges, whole: Iterable[int]) -> str:
 def covered(tensor) -> list[Coordinate]:
     """Return the coordinates that hold a shard, in order; the topology may name more of them."""
     if tensor.device() is not None:
-        return [tuple(c) for c in tensor.device_coords()]
+        return list(map(tuple, tensor.device_coords()))
     buffer, coords = tensor.host_buffer(), list(tensor.tensor_topology().mesh_coords())
     shards = len(backend.load().get_device_tensors(tensor))
     axes = len(tuple(buffer.shape()))
     here = [c for c in coords if len(tuple(c)) == axes and buffer.is_local(c)]
-    return [tuple(c) for c in (here if len(here) == shards else coords[:shards])]
+    return list(map(tuple, here if len(here) == shards else coords[:shards]))
 
 
 def placed(tensor) -> Placed:

@@ -60,7 +60,7 @@ class Call(Path):
     @property
     def asked(self) -> str:
         """The call as text, for messages and for the comparison between ranks."""
-        shown = [describe.show(each) for each in (self.tensor, *self.ends)]
+        shown = list(map(describe.show, (self.tensor, *self.ends)))
         shown += [] if self.dim is None else [f"dim={self.dim}"]
         shown += [] if self.ends else [f"cluster_axis={self.cluster_axis}"]
         return f"{self.name}({', '.join(shown)})"

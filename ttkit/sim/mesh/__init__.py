@@ -321,7 +321,7 @@ def compute_distribution_to_mesh_mapping(
     distribution fills the devices in row-major order.
     """
     devices = devices_of(tuple(distribution_shape), tuple(mesh_shape), None)
-    return [MeshCoordinate(c) for c in devices]
+    return list(map(MeshCoordinate, devices))
 
 
 # ---------------------------------------------------------------- traces

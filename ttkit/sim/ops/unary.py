@@ -41,7 +41,7 @@ def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
 # The error of the approximation with these numbers is below 1.5e-7 (Abramowitz and Stegun, Handbook
 # of Mathematical Functions, 7.1.26).
 ERF_P = F(0.3275911)
-ERF_A = [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
+ERF_A = list(map(F, (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)))
 
 
 def _erf(x: Array, out: Array, t: Array) -> None:

@@ -263,7 +263,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, senders in mesh_socket._chips.items():
         # A replicated tensor is sent once to each rank.
-        places = [grid.coords.index(sender) for sender in senders]
+        places = list(map(grid.coords.index, senders))
         values = np.ascontiguousarray(chips if replicated else chips[places])
         channel.send(rank, about, values)
     return []
@@ -293,7 +293,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             return [output_tensor]
         if rank != mpi.me():  # Values from another rank arrive as plain bytes.
             values = values.view(output_tensor.array.dtype)
-        places = [grid.coords.index(chip) for chip in receivers]
+        places = list(map(grid.coords.index, receivers))
         arrived.append((places, values.reshape((-1, *output_tensor.shard_shape))))
     if arrived:
         output_tensor.rebind(_placed(arrived, output_tensor))

@@ -130,7 +130,7 @@ class MeshCoordinateRange:
 
     def __iter__(self) -> Iterator[MeshCoordinate]:
         ranges = (range(a, b + 1) for a, b in zip(self.start, self.end))
-        return (MeshCoordinate(c) for c in itertools.product(*ranges))
+        return map(MeshCoordinate, itertools.product(*ranges))
 
     def __repr__(self) -> str:
         return f"MeshCoordinateRange(start={self.start!r}, end={self.end!r})"
@@ -225,7 +225,7 @@ class TensorTopology:
 
     def mesh_coords(self) -> list[MeshCoordinate]:
         """Return the devices that have a shard, in the order of the distribution."""
-        return [MeshCoordinate(c) for c in self._coords]
+        return list(map(MeshCoordinate, self._coords))
 
     def __repr__(self) -> str:
         coords = ", ".join(map(repr, self.mesh_coords()))
@@ -413,7 +413,7 @@ class UnaryWithParam(SimpleNamespace):
     def __init__(self, op_type, *params: float):
         if isinstance(op_type, (tuple, list)):
             op_type, params = op_type[0], op_type[1:]
-        super().__init__(op_type=op_type, params=[float(p) for p in params])
+        super().__init__(op_type=op_type, params=list(map(float, params)))
 
 
 def enumeration(name: str, members: str):

@@ -110,7 +110,7 @@ def _taken_along(array, indices, axis: int) -> Absent:
 
 def _each(array, by, size: Callable[[int, Any], int]) -> Absent:
     """Return an array of sizes `size(n, item)`, for each size n of `array` and its item of `by`."""
-    return absent([size(n, each) for n, each in zip(array.shape, by, strict=True)], array.dtype)
+    return absent(list(map(size, array.shape, by)), array.dtype)
 
 
 RULES: dict[Any, Callable] = {

@@ -242,7 +242,7 @@ class Tensor:
 
     def device_coords(self) -> list[MeshCoordinate]:
         """Return the coordinates of the chips that have a shard."""
-        return [MeshCoordinate(c) for c in self.grid.covers]
+        return list(map(MeshCoordinate, self.grid.covers))
 
     def host_buffer(self) -> MeshDeviceView:
         """Return a view of the mesh that the host shards were made for."""

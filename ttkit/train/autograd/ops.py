@@ -304,7 +304,7 @@ def stacked(values: Value, groups: int) -> Value:
 def unstacked(blocks: Sequence[Value], heads: int) -> Value:
     """Undo `stacked` for each block of positions, and return the joined blocks [B, heads, n, d]."""
     shapes = ((each.shape[0], heads, -1, each.shape[3]) for each in blocks)
-    return joined([ttnn.reshape(each, shape) for each, shape in zip(blocks, shapes)])
+    return joined(list(map(ttnn.reshape, blocks, shapes)))
 
 
 def joined(blocks: Sequence[Value]) -> Value:

@@ -197,7 +197,7 @@ def ring_attention_sdpa(
             dqs[-1] = dqs[-1] + more
             dkeys = [early]
             if causal:
-                nothing = [ttnn.zeros_like(each) for each in early]
+                nothing = list(map(ttnn.zeros_like, early))
                 dkeys.append(nothing)
             if step and causal:
                 here = earlier(step)

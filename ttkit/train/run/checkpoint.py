@@ -226,8 +226,8 @@ def saved(folder: Path, step: int | None) -> Saved | None:
     records: list[Record] = []
     # A checkpoint may have been moved without its log, and a log's last line may be incomplete.
     with contextlib.suppress(OSError, ValueError):
-        for line in (folder / LOG).read_text().splitlines():
-            records.append(Record(**json.loads(line)))
+        lines = (folder / LOG).read_text().splitlines()
+        records.extend(Record(**json.loads(line)) for line in lines)
     return Saved(path, tensors, meta, [each for each in records if each.step <= meta["step"]])
 
 

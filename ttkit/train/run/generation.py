@@ -112,7 +112,7 @@ def generate(
     Raises:
         TTKitError: the text would need more positions than the model has.
     """
-    lengths = [len(prompt) for prompt in prompts]
+    lengths = list(map(len, prompts))
     # The last new token is not fed to the model, so it needs no position in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:

@@ -220,7 +220,7 @@ class Lanes(Drawing):
             self._shapes(bars, areas)
             return
         for bar, area in zip(bars, areas):
-            times = " to ".join(self._time(time) for time in (bar.start, bar.end))
+            times = " to ".join(map(self._time, (bar.start, bar.end)))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
             # The dark edges of very narrow bars would hide their colours.
             (x, y, w, h), fill, traced = area, bar.fill or look.fill, bar.kind in self.traced

@@ -90,7 +90,7 @@ class PlanBuilder(Touched):
         self._needless = chosen in self._picture.after[destination]
         needless = ", which has it already" if self._needless else ""
         self._steps, self._new = steps, {(destination, chosen)}
-        ends = [self._picture.name(chip) for chip in (source, destination)]
+        ends = list(map(self._picture.name, (source, destination)))
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}{needless}."
         if not wrong:
             done = f"{plan.collective} in {counted(len(steps), 'step')}"
@@ -257,7 +257,7 @@ class ScheduleEditor(Touched):
     def move(self, stage: int, action: Action | str, place: int) -> ScheduleEditor:
         """Move an action to index `place` of the list of its stage; return the editor."""
         moved = Action.read(action)
-        rows = [list(row) for row in self.schedule.actions]
+        rows = list(map(list, self.schedule.actions))
         rows[stage].remove(moved)
         rows[stage].insert(place, moved)
         self.schedule = replace(self.schedule, actions=tuple(map(tuple, rows)))
@@ -286,7 +286,7 @@ class ScheduleEditor(Touched):
         """
         source, _, target = text.partition(">")
         stage, name, *way = source.split()
-        row = [str(action) for action in self.schedule.actions[int(stage)]]
+        row = list(map(str, self.schedule.actions[int(stage)]))
         if target:
             there, on = target.split()
             place = row.index(on) if there == stage else row.index(name)
