@@ -281,8 +281,8 @@ def check(name: str, answer, mesh=None) -> None:
         return
     except Exception as error:
         progress.save("exercises", name, "tried")
-        code = [] if isinstance(error, CheckFailed) else [type(error).__name__]
-        _show_state(name, "not right yet", ": ".join([*code, str(error)]))
+        kind = "" if isinstance(error, CheckFailed) else f"{type(error).__name__}: "
+        _show_state(name, "not right yet", f"{kind}{error}")
         raise
     progress.save("exercises", name, progress.PASSED)
     _show_state(name, praise, done=True)

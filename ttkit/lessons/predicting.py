@@ -152,7 +152,7 @@ class Card:
         import ipywidgets as widgets
 
         if choices:
-            options = [("choose", ""), *((c, c) for c in choices)]
+            options = [("choose", ""), *zip(choices, choices)]
             box = widgets.Dropdown(options=options, description=words)
         else:
             box = widgets.Text(placeholder="your guess", description=words)

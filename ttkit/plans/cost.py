@@ -227,11 +227,10 @@ def _step_time(plan: Plan, number: int, traffic: str) -> float:
     pairs = grouped(itertools.chain(*steps), lambda t: (t.source, t.destination)).values()
     # Every step after the first adds only the time of one packet.
     longest = PACKET if forwarded and number else np.inf
-    loads = set()
-    for ts in pairs:
-        most = plan.links * (1 if forwarded else len(ts))
-        links = min(most, max(1, plan.topology.links))
-        loads.add((sum(min(t.bytes, longest) for t in ts), links))
+    most = max(1, plan.topology.links)
+    loads = {
+        (sum(min(t.bytes, longest) for t in ts), min(most, plan.links * len(ts))) for ts in pairs
+    }
     times = [hop_time_s(plan.topology.link, size / n, traffic, n) for size, n in loads]
     return max(times, default=0.0)
 

@@ -255,16 +255,16 @@ class AutoContext:
                 "close_device() first; get_device() alone opens one chip",
             )
         several = shape[0] * shape[1] > 1
-        own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
-        if own_fabric:
-            kinds, fabric = ttnn.FabricConfig, ttnn.FabricConfig.FABRIC_1D
+        kinds = ttnn.FabricConfig
+        self._own_fabric = several and ttnn.get_fabric_config() == kinds.DISABLED
+        if self._own_fabric:
+            fabric = kinds.FABRIC_1D
             descriptor = descriptor_in_use()
             if ring or (descriptor and len(descriptor.meshes) > 1):
                 fabric = kinds.FABRIC_2D
             elif VARIABLE not in environ and all(current_machine().wraps):
                 fabric = kinds.FABRIC_1D_RING
             ttnn.set_fabric_config(fabric)
-        self._own_fabric = own_fabric
         try:
             if several and not device_ids:
                 _check_shape(shape, asked)

@@ -188,15 +188,13 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
     # `ends[p][i]` is the modelled time in microseconds at which plan p has done i steps.
     ends = [[0.0, *itertools.accumulate(s * 1e6 for s in cost(one).step_times_s)] for one in plans]
 
-    def draw_after(numbers: Iterable[int], time: float = 0) -> list[Figure]:
-        """Draw each plan as it is after the step that `numbers` has for it, at a time in us."""
+    def draw_after(numbers: Iterable[int]) -> list[Figure]:
+        """Draw each plan as it is after the step that `numbers` has for it."""
         figures = []
         for one, strip, end, number in zip(plans, strips, ends, numbers):
             sofar = sum(t.bytes for step, t in one.transfers if step <= number)
             sent = f"{size_text(sofar)} of {size_text(one.total_bytes)}"
             note = f"{sent} sent in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
-            if end[number] + 0.05 < time < end[-1]:
-                note += f" Step {number + 1} is under way."
             figure = step_figure(strip[number], note)
             legend = figure.notes if one is plans[-1] else figure.notes[:1]
             figures.append(replace(figure, notes=legend))
@@ -213,7 +211,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         title, axis = f"after {microseconds:.1f} us", "modelled time in us; each box is a step"
         clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
-        return [Figure(title, [clock]), *draw_after(numbers, microseconds)]
+        return [Figure(title, [clock]), *draw_after(numbers)]
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:

@@ -224,13 +224,14 @@ class Cells(Drawing):
         (r1, c1), (r2, c2) = self.grid.spot(a), self.grid.spot(b)
         (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
         rows, columns = self.grid.drawn
-        # This arc runs above its row. If there is only one row, longer arcs rise higher, so that
-        # arcs do not overlap.
-        if r1 == r2 and c2 - c1 > 1:
-            rise = out + (12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y)
+        beside, apart = r1 == r2, r2 - r1 + c2 - c1
+        # If there is only one line of cells, longer arcs rise higher, so that arcs do not overlap.
+        rise = out + 0.62 * (self.gap_y if beside else self.gap_x)
+        if 1 in (rows, columns):
+            rise = out + 12 + 34 * apart / len(self.cells)
+        if beside and apart > 1:  # This arc runs above its row.
             return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise)
-        if c1 == c2 and r2 - r1 > 1:  # This arc runs to the right of its column.
-            rise = out + (12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x)
+        if c1 == c2 and apart > 1:  # This arc runs to the right of its column.
             x = x1 + self.w
             return (x, y1 + self.h * 0.8 - out), (x, y2 + self.h * 0.2 + out), (rise, 0)
         if r1 == r2:

@@ -385,7 +385,7 @@ def step_figure(step: StepPicture, note: str = "") -> Figure:
     """
     drawing, notes = StepCells(step, framed=not note), _notes(step, small=False)
     if note:
-        notes.insert(0, f"{step.caption}; {note}")
+        notes.insert(0, f"{'after ' if step.number else ''}{step.caption}; {note}")
     return Figure(step.title, [drawing], notes, step.text, step.problem)
 
 

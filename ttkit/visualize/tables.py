@@ -216,10 +216,9 @@ class Report:
     def _repr_html_(self) -> str:
         def line(cells: Sequence[str], tag: str, right: str = "right", stripe: str = "") -> str:
             found, many = [], len(cells) > MANY
-            start = f"<tr{stripe}>"
             if many:  # The name at the start has a line of its own, above the numbers.
                 found.append(
-                    f'<{tag} colspan="99" style="{OWN}">{escape(cells[0])}</{tag}></tr>{start}'
+                    f'<{tag} colspan="99" style="{OWN}">{escape(cells[0])}</{tag}></tr><tr{stripe}>'
                 )
             for heading, cell in zip(self.columns[many:], cells[many:]):
                 left = f"left;min-width:{min(len(cell), FOLDED)}ch"
@@ -228,7 +227,7 @@ class Report:
                 whole = r'<span style="white-space:nowrap">\g<0></span>'
                 text = re.sub(r"\S+-\S+", whole, escape(cell))
                 found.append(f'<{tag} style="text-align:{side}">{text}</{tag}>')
-            return f"{start}{''.join(found)}</tr>"
+            return f"<tr{stripe}>{''.join(found)}</tr>"
 
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")

@@ -37,7 +37,6 @@ LINE = 0.09  # A line of text in the name of a curve takes this part of the heig
 LEADER = {
     "arrowstyle": "-",
     "relpos": (0, 0.5),
-    "shrinkA": 2,
     "shrinkB": 5,
     "color": "#8a94a3",
     "linestyle": ":",

@@ -147,7 +147,7 @@ class Lanes(Drawing):
         self.rate = seconds / (self.end or 1)
         empty = end * self.scale + later if end else WIDTH
         self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
-        wide = [b for b in bars if (b.end - b.start) * self.scale >= NARROW]
+        wide = (b for b in bars if self._width(b) >= NARROW)
         self.hatched = {b.kind for b in wide if self.many or not self._fits(b, b.text)}
         self.traced = self.hatched - {b.kind for b in bars if not self._fits(b, b.trace)}
         self._legend(idle)
@@ -203,9 +203,11 @@ class Lanes(Drawing):
             self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
             self.words(x + 6, y + 3, arrow.text, **LEFT_WORDS, **HALO)
 
+    def _width(self, bar: Bar) -> float:
+        return (bar.end - bar.start) * self.scale
+
     def _fits(self, bar: Bar, text: str) -> bool:
-        wide = (bar.end - bar.start) * self.scale
-        return bool(text) and 0.92 * width_of(text, SIZE) <= wide
+        return bool(text) and 0.92 * width_of(text, SIZE) <= self._width(bar)
 
     def _label(self, bar: Bar) -> str:
         """Return the text that is written in a bar; "" if it does not fit."""
@@ -214,8 +216,7 @@ class Lanes(Drawing):
 
     def _bars(self, bars: Sequence[Bar], top: float) -> None:
         """Draw the bars of a lane."""
-        at = ((LEFT + b.start * self.scale, (b.end - b.start) * self.scale) for b in bars)
-        areas = [(x, top, wide, BOX) for x, wide in at]
+        areas = [(LEFT + b.start * self.scale, top, self._width(b), BOX) for b in bars]
         if self.many:
             self._shapes(bars, areas)
             return
