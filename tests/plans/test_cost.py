@@ -108,13 +108,16 @@ def test_messages_that_share_a_link_share_its_rate():
 
 def test_a_message_streams_through_the_hops_on_its_way():
     row, size = topology("t3000", (1, 4)), 1 << 26
-    first, second, _, last = row.chips
+    first, second, third, last = row.chips
     near, far = (cost(point_to_point(row, size, first, end)).time_s for end in (second, last))
     assert near < far < near + 3e-6  # two hops more: two more packets, not two more messages
     ring, line = (
         cost(shift(there, size, axis=1)).time_s for there in (topology("t3000", (1, 8)), row)
     )
     assert ring < line < ring + 5e-6
+    # the middle of four chips carries 2 x 2 of the 4 parts of a shard each way: one shard in all
+    one_hop = cost(point_to_point(row, size, second, third), "ring multicast").time_s
+    assert one_hop < cost(all_to_all(row, size)).time_s < one_hop + 3e-6
 
 
 @pytest.mark.parametrize("name", HOP_S)
