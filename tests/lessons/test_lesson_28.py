@@ -1,4 +1,4 @@
-"""Lessons 26 and 27: their exercises with right and with wrong answers; files."""
+"""Lessons 26 to 28: their exercises with right and with wrong answers; files."""
 
 import json
 import pathlib
@@ -36,7 +36,8 @@ def other_way_round():
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "26.hosts": ([4, 4.0], {"each sends 2 (n - 1) / n of": 8, "50 / 8 GB/s": 16}),
-        "27.bindings": (
+        "27.cables": ([16, 16.0], {"add border(mesh, 1) - border(mesh, 4)": 64}),
+        "28.bindings": (
             [BINDINGS, other_way_round()],
             {
                 "rank 0 runs on node-1, which has part 0 of mesh 0 (cards 2,3) or part 0 of": but(
