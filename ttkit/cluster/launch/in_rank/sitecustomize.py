@@ -38,7 +38,7 @@ def end_all_ranks(kind, error, trace):
 
 
 def exit(status=None):
-    """Exit as `sys.exit` does; if the status tells of a failure, end the process as `end` does."""
+    """Exit as `sys.exit` does; after a failure, end the process as `end` does."""
     if status:
         atexit.register(end, status if isinstance(status, int) else 1)
     raise SystemExit(status)
