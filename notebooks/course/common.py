@@ -118,7 +118,7 @@ def candidate(
     batch: int,
     sequence: int,
     system: str = "t3000",
-    overlap: bool = True,
+    overlap: bool = False,
 ):
     """Return the planner's candidate for a `ttkit.train.Layout`, even if it needs too much memory.
 
