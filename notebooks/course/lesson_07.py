@@ -21,6 +21,9 @@ from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 RECORD = Path(__file__).with_name("torch_cells.json")
+# What a DTensor with a partial sum sends in an addition, and then in a gelu: for the guess
+# 07.placement. A test compares it with torch.
+DTENSOR_SENDS = "nothing", "all_reduce"
 
 # ---------------------------------------------------------------- 07.product
 # This maps the placements of two matrices (a, b) to the placement of a @ b, as torch chooses it.
@@ -99,9 +102,8 @@ def _redistributed(answer, mesh, addends: np.ndarray, source: str, target: str):
 
 def _enough(mesh, addends: np.ndarray, source: str, target: str) -> int:
     """Return the bytes that all links carry in the cheapest redistribution."""
-    n, size = mesh.get_num_devices(), addends[0].nbytes
     # An all_gather or a reduce_scatter sends this many bytes; an all_reduce sends twice as many.
-    once = (n - 1) * size
+    once = (mesh.get_num_devices() - 1) * addends[0].nbytes
     if source == "Replicate":
         return 0
     return 2 * once if (source, target) == ("Partial", "Replicate") else once
