@@ -64,7 +64,7 @@ def test_a_report_escapes_and_keeps_words_whole():
     assert "[bold]1" in text
     assert "[red]modelled[/red]" in text
     assert "all & sundry" in text
-    assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4
+    assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr") == 4
 
 
 def test_a_name_is_not_broken_at_its_hyphen():

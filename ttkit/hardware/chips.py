@@ -120,7 +120,7 @@ class Chip:
 LINKS = {
     name: Link(
         tuple(Rate(*rate) for rate in row["rates"]),
-        tuple(Latency(*latency) for latency in row["latencies"]),
+        tuple(map(Latency._make, row["latencies"])),
         row["source"],
     )
     for name, row in MACHINES["links"].items()

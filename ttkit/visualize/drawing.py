@@ -401,8 +401,7 @@ class Figure:
 
 def message_box(text: str, fine: bool = False) -> str:
     """Return a box with a text that a screen reader reads at once. The box is red unless `fine`."""
-    kind = "ttkit-alarm ttkit-fine" if fine else "ttkit-alarm"
-    return f'<div class="{kind}" role="status">{escape(text)}</div>'
+    return f'<div class="ttkit-alarm{" ttkit-fine" * fine}" role="status">{escape(text)}</div>'
 
 
 # ---------------------------------------------------------------- words in pictures

@@ -187,7 +187,7 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     # A transfer of a chunk that its source does not hold raises KeyError. The states from there on
     # repeat the last one.
     with suppress(KeyError):
-        states.extend(plan.states())
+        states += plan.states()
     states += states[-1:] * (len(plan.steps) + 1 - len(states))
     # A chip never drops a chunk, so its first and last state have all chunks that it ever holds.
     slots = {

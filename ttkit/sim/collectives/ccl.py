@@ -183,7 +183,9 @@ def one_line(call: Call) -> None:
     """If there is no cluster axis, check that the chips are one line, and set its axis."""
     if call.cluster_axis is not None:
         return
-    shape = call.tensor.grid.shape
+    grid = call.tensor.grid
+    # If ranks share the mesh, the grid's shape is that of this rank's chips.
+    shape = grid.shape if grid.local else call.mesh._shape
     if min(shape) > 1:
         rule = f"{call.name} op is only supported for a linear tensor topology shape"
         refuse(rule, "cluster_axis=0 or 1")
