@@ -85,7 +85,7 @@ def explore(
 def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
     """Return notes on the coordinates of the machine that a mesh takes."""
     if 1 < len(places) == max(shape):
-        return ["One row or one column is a line: each chip is linked to the next."]
+        return ["One row or one column is a line: along the rim, each chip is linked to the next."]
     if len(places) == 1 or places[1][0] == places[0][0]:
         return []
     moved = " ttnn then ignores the offset." if places[0] != corner else ""
