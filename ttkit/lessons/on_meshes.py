@@ -64,6 +64,7 @@ class OnMeshes(NamedTuple):
 
     def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
         """Call the answer on each mesh with each tuple of `more`, and yield each call."""
+        __tracebackhide__ = True
         simulated = backend.is_simulated()
         if mesh is None and not simulated:
             raise CheckFailed("on a card the check needs your open mesh: check(name, f, mesh)")
@@ -73,6 +74,7 @@ class OnMeshes(NamedTuple):
                     yield self._run(answer, asks, on, more)
 
     def _run(self, answer, asks: str, mesh, more: tuple) -> MeshRun:
+        __tracebackhide__ = True
         given = self.given(*mesh.shape)
         arrays = [array for array, _ in given]
         call = answer if self.call is None else partial(self.call, answer)

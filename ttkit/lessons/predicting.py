@@ -63,7 +63,7 @@ def read_guess(text: str) -> Guess | None:
         >>> [read_guess(text) for text in ("4,096", "50 %", "1e3", "8 bytes", "2 x 4", " ")]
         [4096, 50, 1000, 8, '2 x 4', None]
     """
-    text = text.replace("−", "-").strip().strip("?").strip()
+    text = text.replace("−", "-").strip("? \n")
     found = NUMBER.fullmatch(text)
     try:
         number = as_number(float(re.sub(r"[,_'’\s]", "", found[1]))) if found else None
