@@ -132,7 +132,8 @@ def guess_and_reveal(lab, area, where):
     assert "Answer:" not in area.text, where
     assert not any(one.is_displayed() for one in pictures), where
     reveal = next(b for b in area.find_elements(CSS, f"{CARD} button") if b.text == "Reveal")
-    reveal.click()
+    lab.ask("arguments[0].scrollIntoView({block: 'center'})", reveal)
+    click(lab, reveal)
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")
     for box in area.find_elements(CSS, ".ttkit-guess input, .ttkit-guess select"):
         box.send_keys("7" if box.tag_name == "input" else KEYS.DOWN)
