@@ -131,7 +131,8 @@ def guess_and_reveal(lab, area, where):
     pictures = card.find_elements(CSS, ".ttkit-picture")
     assert "Answer:" not in area.text, where
     assert not any(one.is_displayed() for one in pictures), where
-    reveal = next(b for b in area.find_elements(CSS, f"{CARD} button") if b.text == "Reveal")
+    shown = "[...arguments[0].querySelectorAll('button')].find(b => b.innerText === 'Reveal')"
+    reveal = lab.until(lambda: lab.ask(f"return {shown}", card), what=f"{where}: no button")
     lab.ask("arguments[0].scrollIntoView({block: 'center'})", reveal)
     click(lab, reveal)
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")
