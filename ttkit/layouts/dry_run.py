@@ -263,7 +263,7 @@ def _for_update(layout: Layout) -> Layout:
     return replace(
         layout,
         dp=layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2),
-        cp=layout.cp if layout.zero and layout.dp == 1 else min(layout.cp, 2),
+        cp=layout.cp if layout.zero else min(layout.cp, 2),
         sequence_parallel=False,
         recompute=False,
         micro_batches=1,

@@ -26,7 +26,7 @@ from ttkit.train.config.settings import (
 
 TILE = 32
 SHARED_ALONG = {
-    # Without ZeRO, the chips along the axis of DDP or CP hold equal values. ZeRO shards these.
+    # Without ZeRO, the chips along the axes of DDP and CP hold equal values. ZeRO shards these.
     "zero": ("enable_ddp", "enable_cp"),
     "expert_parallel": ("enable_ddp",),
     "sequence_parallel": ("enable_tp",),
@@ -274,14 +274,9 @@ class Layout:
         return self._axis("cp")
 
     @property
-    def zero_axis(self) -> int | None:
-        """The mesh axis that ZeRO shards over: the DP axis, or without DP the CP axis."""
-        return self.cp_axis if self.dp_axis is None else self.dp_axis
-
-    @property
     def zero_shards(self) -> int:
-        """The number of chips that ZeRO shards over."""
-        return self.cp if self.dp == 1 else self.dp
+        """The number of chips that ZeRO shards over: those along `replica_axes`."""
+        return self.dp * self.cp
 
     @property
     def replica_axes(self) -> list[int]:

@@ -130,8 +130,8 @@ class DeviceConfig(Section):
 class LayoutConfig(Section):
     """Options that shard more along the axes of the strategies; ttml does not have this section."""
 
-    # ZeRO shards along the axis of DDP, or along the axis of CP if DDP is off. From stage 1 on,
-    # ranks that have replicas share the optimizer's state.
+    # ZeRO shards along the axes of DDP and CP. From stage 1 on, ranks that have replicas share the
+    # optimizer's state.
     zero: Literal[0, 1, 2, 3] = 0
     # Between the matmuls of tensor parallelism, activations are sharded along the axis of TP.
     sequence_parallel: StrictBool = False

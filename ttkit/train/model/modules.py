@@ -75,7 +75,7 @@ class Parameter(Tensor):
         local_shape: the shape of the weight that a chip computes with.
         shard_shape: the shape of the shard that a chip's optimizer updates.
         shard_dim: the dimension sharded over the tensor-parallel axis, or None.
-        zero_dim: the dimension that ZeRO shards over `layout.zero_axis`, or None.
+        zero_dim: the dimension that ZeRO shards over `layout.replica_axes`, or None.
         is_sharded: whether each chip holds only a shard of the weight along `zero_dim` (ZeRO 3).
             The shards are gathered when the weight is used.
         has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
@@ -109,6 +109,7 @@ class Parameter(Tensor):
         if self.expert:
             local[EXPERTS] //= layout.dp
         self.zero_dim = None if self.expert else layout.zero_dim(local)
+        self._zero_axes = [] if self.zero_dim is None else layout.replica_axes
         self.is_sharded = self.zero_dim is not None and layout.zero == 3
         shard = local.copy()
         if self.zero_dim is not None:
@@ -161,15 +162,21 @@ class Parameter(Tensor):
 
     def _sharded(self, value: Value) -> Value:
         """Return each chip's ZeRO shard of a tensor that all replicas hold in full."""
-        if self.zero_dim is None:
-            return value
-        return local_slice(value, self.zero_dim, self.layout.zero_axis)
+        for axis in self._zero_axes:
+            value = local_slice(value, self.zero_dim, axis)
+        return value
 
     def _gathered(self, value: Value) -> Value:
         """Return the all-gather of the replicas' ZeRO shards."""
-        if self.zero_dim is None:
-            return value
-        return ttnn.all_gather(value, self.zero_dim, cluster_axis=self.layout.zero_axis)
+        for axis in reversed(self._zero_axes):
+            value = ttnn.all_gather(value, self.zero_dim, cluster_axis=axis)
+        return value
+
+    def scattered(self, grad: Value) -> Value:
+        """Return each chip's ZeRO shard of the sum of the replicas' gradients."""
+        for axis in self._zero_axes:
+            grad = ttnn.reduce_scatter(grad, self.zero_dim, cluster_axis=axis)
+        return grad
 
     # ------------------------------------------------------------ gradients
     def set_grad(self, grad: Value | None) -> None:
@@ -193,13 +200,11 @@ class Parameter(Tensor):
     def add_grad(self, grad: Value) -> None:
         """Add to the gradient accumulated so far.
 
-        With ZeRO 2 and 3, a reduce-scatter along `layout.zero_axis` first adds up the gradients of
-        the chips and gives each its shard of the sum. Only `average_gradients` divides it, once
+        With ZeRO 2 and 3, a reduce-scatter first adds up the gradients of the chips and gives each
+        its shard of the sum. Only `average_gradients` divides it, once
         a step, so that backward does not wait for the arrival of each sum.
         """
-        if self.zero_dim is not None and self.layout.zero >= 2:
-            grad = ttnn.reduce_scatter(grad, self.zero_dim, cluster_axis=self.layout.zero_axis)
-        super().add_grad(grad)
+        super().add_grad(self.scattered(grad) if self.layout.zero >= 2 else grad)
 
     def gather_grad(self) -> Array:
         """Return the global float32 array of the gradient: zeros if there is none."""

@@ -1,7 +1,8 @@
 """Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
 "ZeRO: memory optimizations toward training trillion parameter models"), which shards over n
-data-parallel ranks the tensors that each of them would hold in full. Without data parallelism, ZeRO
-shards over the context-parallel chips, since these have the same weights, too.
+data-parallel ranks the tensors that each of them would hold in full. Context-parallel chips have the
+same weights, too, so ZeRO shards over the chips of both: first along the mesh axis of data
+parallelism, then along that of context parallelism.
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
 mean gradient, so it can update its shard of the weights with its shard of the optimizer's state.
@@ -84,11 +85,9 @@ def _average(parameter: Parameter) -> None:
     if parameter.expert:  # The gradient of an expert is already a sum over all replicas' tokens.
         grad, axes = grad * (1 / layout.dp), []
     elif parameter.zero_dim is not None:
-        axis = layout.zero_axis
         if not parameter.has_sharded_grad:
-            grad = ttnn.reduce_scatter(grad, parameter.zero_dim, cluster_axis=axis)
-        grad = grad * (1 / grad.device().shape[axis])
-        axes = [each for each in axes if each != axis]
+            grad = parameter.scattered(grad)
+        grad, axes = grad * (1 / layout.zero_shards), []
     parameter.set_shard_grad(averaged(grad, *axes))
 
 

@@ -209,7 +209,8 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         if parameter.expert or parameter.has_sharded_grad:
-            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.zero_axis)
+            for axis in parameter.layout.replica_axes:
+                part = ttnn.all_reduce(part, cluster_axis=axis)
         square += float(one_copy(part).item())
     return square
 

@@ -253,7 +253,8 @@ class PipelineTrainer(Trainer):
         grads = {}
         for name, here, there in mine:
             own = self.parameters[name]
-            cuts = (own.layout.tp_axis, own.shard_dim), (own.layout.zero_axis, own.zero_dim)
+            along = own.layout.replica_axes
+            cuts = (own.layout.tp_axis, own.shard_dim), *((axis, own.zero_dim) for axis in along)
             array = to_host(own.get_grad(), *cuts)
             grads[name] = array[:, :, : own.global_shape[2]]
             self.transport.put(Message("weight gradients", 0, here, there), grads[name])
