@@ -126,7 +126,7 @@ RUNS = {
     "ZeRO-3 and SP": run(["ddp", "tp"], (2, 2), 4, ZERO[3] | SP, num_blocks=4, **AGAIN),
     "CP, TP and SP": run(["cp", "tp"], (2, 2), 4, SP, **AT[256], **LLAMA),
     "ZeRO-3 over CP": run(["cp", "tp"], (2, 2), 4, ZERO[3], PARTS, **AT[256], **LLAMA),
-    "ZeRO-2 over CP alone, clipped": run(["cp"], (1, 4), 4, ZERO[2], CLIP, **AT[256]),
+    "ZeRO-2 over DP and CP, clipped": run(["ddp", "cp"], (2, 4), 4, ZERO[2], CLIP, **AT[256]),
     "TP8 and SP": run(["tp"], (1, 8), 2, SP, PARTS, num_heads=8, **AT[256]),
     "CP8, recomputed": run(["cp"], (1, 8), 2, **AT[512], **AGAIN),
     "EP8": run(["ddp"], (1, 8), 16, EP, num_experts=8),
@@ -156,7 +156,7 @@ def test_a_step_is_as_planned(name):
         ("gpipe", 2, 4, [], (1, 1), {}, False),
         ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}, False),
         ("1f1b", 2, 4, ["ddp", "tp"], (2, 2), {"zero": 1}, True),
-        ("gpipe", 4, 4, ["ddp"], (1, 2), {"zero": 3}, True),
+        ("gpipe", 4, 4, ["ddp", "cp"], (2, 2), {"zero": 3}, True),
         ("interleaved", 2, 2, [], (1, 1), {}, True),
         ("1f1b", 2, 5, ["tp"], (1, 2), {}, False),  # Stages of four blocks and one.
         ("interleaved", 2, 4, ["tp"], (1, 2), {}, False),
@@ -165,7 +165,7 @@ def test_a_step_is_as_planned(name):
 )
 def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     training = {"gradient_accumulation_steps": parts}
-    sizes = {"num_blocks": 5, "weight_tying": tied}
+    sizes = {"num_blocks": 5, "weight_tying": tied} | AT[128]
     settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, **sizes)
     pipeline = PipelineParallelConfig(num_blocks=5, schedule=schedule)
     if schedule == "interleaved":

@@ -137,11 +137,11 @@ def test_every_gradient_of_a_model_is_that_of_one_device(laid, runner_type):
 RUNS = {
     "one": DeviceConfig(),
     "CP4": DeviceConfig((1, 4), enable_cp=True),
-    "DP2xCP2": DeviceConfig((2, 2), enable_ddp=True, enable_cp=True),
+    "DP2xCP4": DeviceConfig((2, 4), enable_ddp=True, enable_cp=True),
     "CP2xTP2": DeviceConfig((2, 2), enable_cp=True, enable_tp=True),
 }
 
-ZERO = {"CP4": 3, "DP2xCP2": 2, "CP2xTP2": 1}  # Over CP where there is no DP.
+ZERO = {"CP4": 3, "DP2xCP4": 2, "CP2xTP2": 1}
 
 
 def test_training_is_that_of_one_chip(tmp_path):

@@ -55,13 +55,14 @@ EXPERTS = {"expert_parallel": True}, replace(MODEL, num_experts=4)
 LINE = DeviceConfig((1, 4), enable_ddp=True)
 RING = DeviceConfig((2, 4), enable_cp=True, enable_tp=True)
 GROUPS_OF_RINGS = DeviceConfig((2, 4), enable_ddp=True, enable_cp=True)
-LONG = replace(MODEL, max_sequence_length=256)
+LONG_ONES = {"max_sequence_length": 256}
+LONG = replace(MODEL, **LONG_ONES)
 LAYOUTS = {
     "t3000_2ranks": {
         "buckets": (DATA_AND_TENSOR, {"bucket_mb": 25}, MODEL),
         "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3, "sequence_parallel": True}, WIDE),
         "a ring between ranks": (RING, {}, WIDE),
-        "a ring on each rank": (GROUPS_OF_RINGS, {}, LONG),
+        "a ring on each rank": (GROUPS_OF_RINGS, {"zero": 3}, replace(WIDE, **LONG_ONES)),
         "experts": (DATA_AND_TENSOR, *EXPERTS),
     },
     "quietbox_4ranks": {

@@ -1,4 +1,4 @@
-"""Mesh graph descriptors of generation 1.0, in YAML."""
+"""Mesh graph descriptors in the YAML format of version 1.0 (MGD 1.0)."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ TYPES = {
 }
 CURE = "write it as MGD 1.0 has it, or use .textproto"
 
-Upper = BeforeValidator(str.upper)
+Upper = BeforeValidator(lambda text: str(text).upper())
 Count = Annotated[int, Field(ge=0)]
 Pair = tuple[Count, Count]
 # A file may write the id 0 as M0.

@@ -156,7 +156,9 @@ def read_in_use(path: str) -> MeshGraphDescriptor:
     asked = f"{VARIABLE}={path!r}"
     if not os.path.isfile(path):
         home = (
-            "" if os.environ.get("TT_METAL_HOME") else "; TT_METAL_HOME is not set, for its start"
+            ""
+            if os.environ.get("TT_METAL_HOME")
+            else "; TT_METAL_HOME is not set: does the path begin with it?"
         )
         fail(
             asked,
@@ -187,13 +189,13 @@ def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:
             "Multi-mesh-per-host systems are not supported by this algorithm, "
             "please use custom fabric topology via MetalContext::set_custom_fabric_topology"
             f": the descriptor has {len(descriptor.meshes)} meshes",
-            "one process a mesh: TT_MESH_ID names its mesh, rank_bindings.yaml sets it",
+            "one process per mesh: TT_MESH_ID names its mesh, rank_bindings.yaml sets it",
         )
     mesh = descriptor.meshes[0]
     if mesh.num_hosts > 1:
         fail(
             asked,
             f"Mesh {mesh.mesh_id} has {mesh.num_hosts} host ranks, expected 1",
-            "one process a host rank (TT_MESH_HOST_RANK)",
+            "one process per host rank (TT_MESH_HOST_RANK)",
         )
     return placed(machine, mesh)

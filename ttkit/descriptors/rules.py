@@ -76,7 +76,7 @@ RULES = (
         "device_topology dim_types",
         "Device topology dimensions and types must be the same size",
         lambda mesh: len(mesh.device_topology.dim_types) > len(mesh.device_topology.dims),
-        "LINE or RING, one a dimension",
+        "LINE or RING for each dimension",
     ),
     (
         "Mesh",

@@ -190,8 +190,8 @@ class Memory(NamedTuple):
 
     Attributes:
         weights, gradients, optimizer: the bytes of these on a chip at the end of a step.
-        activations: the bytes that forward keeps for backward, as far as they raise the peak above
-            the sum of the three.
+        activations: the bytes that forward keeps for backward, but at most the peak minus the sum
+            of these three.
         buffers: the rest of the peak: masks, rotary angles, and buffers of single operations.
     """
 
@@ -332,8 +332,8 @@ class Times(NamedTuple):
     Attributes:
         compute: the operations of all micro-batches on a chip.
         communication: all communication, or with overlap the part that cannot be hidden.
-        hidden: the communication that overlap with compute hides, or would hide if it were on; it
-            is not added to the total.
+        hidden: the communication that runs during compute with overlap on; with overlap off, the
+            part that could run during compute. It is not added to the total.
         bubble: the time in which a stage of a pipeline waits.
         optimizer: the reads and writes of weights, gradients and optimizer state.
     """

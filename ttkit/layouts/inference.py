@@ -1,10 +1,11 @@
 """The cost of inference: the memory of a chip, the time of a decode step, and the time to the first
 token. All figures are modelled; no device is opened and no memory is allocated.
 
-A decode step gives one token to each sequence. It reads the weights and the cache from DRAM, does
-two all-reduces in each layer, and each layer adds a fixed time, `LAYER_S`, for its many small
-operations. A prefill also reads the weights once, and computes matmuls for a whole prompt. The
-parts run one after the other, but in a decode step matmuls overlap with the reads of weights.
+A decode step gives one token to each sequence. It reads the weights and the cache from DRAM, and
+does two all-reduces in each layer and an all-gather of the logits. Each layer also adds a fixed
+time, `LAYER_S`, for its many small operations. A prefill also reads the weights once, and computes
+matmuls for a whole prompt. The parts run one after the other, but in a decode step matmuls overlap
+with the reads of weights.
 
 A collective takes the time of its links, without the handling time of `ttkit.plans.cost`, which was
 measured in training programs. Published decode steps do not show it: Llama-3.1-70B on a T3000 gives
@@ -130,7 +131,10 @@ class InferencePlan:
 
     # ------------------------------------------------------------ time
     def traffic(self, rows: int) -> list[tuple[str, int, Plan]]:
-        """Return the collectives for `rows` rows of activations: purpose, count, plan."""
+        """Return the collectives for `rows` rows of activations: purpose, count, plan.
+
+        The logits count as one tile of rows: the last token of a prompt, or the tokens of a decode
+        step of up to 32 sequences. For more sequences their all-gather is too small here."""
         if self.layout.tp == 1:
             return []
         each = int(BYTES[SENT] * in_tiles(rows))
@@ -171,8 +175,8 @@ class InferencePlan:
 
     @cached_property
     def prefill_s(self) -> dict[str, float]:
-        """Modelled seconds of the prefill of one sequence. A matmul keeps at most as many rows of
-        the grid of cores busy as its input has rows of tiles."""
+        """Modelled seconds of the prefill of one sequence. A matmul uses at most one row of cores
+        for each row of tiles of its input."""
         config, length = self.config, in_tiles(self.prompt)
         busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
         causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.layout.tp
@@ -195,14 +199,14 @@ class InferencePlan:
 
     @property
     def warning(self) -> str:
-        """Why collectives may hang on this mesh, or "" where they do not."""
+        """The reason why collectives may hang on this mesh; "" if there is no reason."""
         return transposed_warning(self.system.shape, self.topology.shape)
 
 
 # ---------------------------------------------------------------- every split of a machine
 class Serving(Choices):
     """The layouts for prefill and decode of a model on a machine. They print as a table, with the
-    most tokens per second first."""
+    most tokens per second first. The first token is always that of a prompt of 128 tokens."""
 
     def __init__(self, config: TransformerConfig, machine: Machine, batch: int, context: int):
         self.machine, self.batch = machine, batch

@@ -182,9 +182,9 @@ def give_grads(parameters: Mapping[str, Parameter], run: DryRun, later: str = ""
 class _Earlier:
     """A gradient that earlier micro-batches have left. Another gradient is added to it.
 
-    The first micro-batch has no such gradient. There the added gradient itself stays in memory, for
-    as long as the sum does in later micro-batches. The bytes of the sum are therefore counted in
-    all micro-batches, and those of the two terms only in the later ones.
+    The first micro-batch has neither this gradient nor a sum: the new gradient itself stays in
+    memory, where the sum is in later micro-batches, and has the same size. So the bytes of the sum
+    count in all micro-batches, and the bytes of the two terms only in the later ones.
     """
 
     grad: Value
@@ -246,7 +246,8 @@ MOST = 1 << 35
 
 @functools.lru_cache(4096)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
-    """Return one micro-batch, with `rows` sequences in each replica, as in a step after the first.
+    """Return the pass of a micro-batch of `rows` sequences in each replica, in a step after the
+    first.
 
     One dry run serves all stages, all numbers of micro-batches and all numbers of rows. It has so
     many rows that the bytes of all rows are a multiple of `MOST`. All other bytes are fewer than
@@ -262,7 +263,8 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     # bytes in bfloat16 and 4096 in float32, or token ids of 4 bytes.
     unit = math.gcd(2048, 4 * config.max_sequence_length // layout.cp)
     many = MOST // unit
-    # An array must have fewer than 2**63 bytes; the scores of attention are the largest array.
+    # An array must have fewer than 2**63 bytes. Only the scores of attention may have more, because
+    # they grow with the square of the sequence.
     too_many = many * config.num_heads * config.max_sequence_length**2 >= 1 << 60
     if length % TILE or config.num_experts or (rows == 1 and has_positions) or too_many:
         many, unit = rows, 0
@@ -271,7 +273,8 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     # balance losses. All other models run with both ends, and each stage takes its share.
     if not config.num_experts:
         both, like = (True, True), replace(layout, micro_batches=2)
-        # With two replicas only the mean of the loss is added, and `is_on` leaves that out again.
+        # A second replica changes one thing: the loss is averaged (the part "head mean"). `is_on`
+        # leaves that part out again.
         if layout.dp == layout.cp == 1:
             like = replace(like, dp=2, zero=0)
     return _share((config, like, both, many), layout, ends, rows, unit)
@@ -318,8 +321,8 @@ _known_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int]]]]
 @functools.lru_cache(4096)
 def _works(run: tuple, rows: int) -> Array:
     """Return the work of each call of a run if it had `rows` rows: the flops of its tiles, the
-    bytes that it moves, and the flops of its values if it is a matmul. A call that neither computes
-    nor moves anything has `NOTHING`.
+    bytes that it moves, and the flops of its values if it is a matmul. Collectives, transfers from
+    or to the host, and calls that do nothing on a chip have `NOTHING`.
     """
     many = run[-1]
     works, known = [], _known_works.setdefault((many, rows), {})

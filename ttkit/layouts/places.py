@@ -83,8 +83,8 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     if len(on) < 2:
         n = math.prod(on.values())
         for axis, line in ((1, (1, n)), (0, (n, 1))):
-            # With one stage, the line may be longer than a row of the grid: ttnn bends it along the
-            # rim.
+            # With one stage, the line may be longer than a row of the grid. ttnn then opens it
+            # around the rim (the perimeter) of the grid.
             if pp == 1 or (rows // line[0]) * (columns // line[1]) >= pp:
                 return Place(line, tuple((name, axis) for name in on), *hosts)
         return f"{rows}x{columns} chips have no room for {pp} lines of {n}"
@@ -113,8 +113,8 @@ def divisors(n: int) -> list[int]:
 
 
 def sizes_of(machine: Machine) -> Iterator[tuple[Layout, tuple[int, int]]]:
-    """Yield the sizes of each layout that uses all chips, with the number of hosts that its
-    replicas are divided over, and the number that its stages are divided over."""
+    """Yield each layout that uses all chips, without its details, and two numbers of hosts: over
+    how many its replicas are divided, and over how many its stages are."""
     chips = machine.system.num_devices
     for replicas in divisors(machine.hosts):
         split = machine.hosts // replicas

@@ -147,7 +147,7 @@ class Layouts(Choices):
         yield from super().notes()
         if (tied := sum(map(self.ties, self.fitting))) > 1:
             yield (
-                f"the model compares two layouts within {ERROR:.0%}, so the first {tied} tie (~); "
+                f"a ratio of two speeds may be {ERROR:.0%} off, so the first {tied} tie (~); "
                 "the one with the least memory leaves the most room"
             )
 

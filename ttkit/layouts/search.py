@@ -70,7 +70,9 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     times = times_of(slowest, chip, memory, talk, machine.overlap)
     tokens, config = job.batch * job.sequence, job.config
     # These are the flops for one token as Chowdhery 2022, appendix B, counts them: first those of
-    # the parameters, then those of the two matmuls of attention.
+    # the parameters, then those of the two matmuls of attention. Of the experts, those count that
+    # the token uses.
+    config = replace(config, num_experts=min(config.num_experts, config.experts_per_token))
     each = 6 * parameters_of(config)
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
@@ -84,6 +86,7 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     whether backward recomputes. Variants that need less memory come first.
     """
     shares = layout.dp // replicas > 1 or layout.cp > 1
+    # If only hosts have replicas, ZeRO-1 is the only stage that can share something.
     stages = range(3, -1, -1) if shares else range(replicas > 1, -1, -1)
     shared = [True, False] if layout.tp > 1 else [False]
     experts = bool(job.config.num_experts) and layout.dp > 1
@@ -93,6 +96,8 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
 
 
 def _leaner(layout: Layout, than: Layout) -> bool:
+    """Return whether a variant needs no more memory than another: it shards and recomputes as much
+    or more, and is the same otherwise."""
     same = ("ep", "sequence_parallel")
     shares = layout.zero >= than.zero and layout.recompute >= than.recompute
     return shares and all(getattr(layout, key) == getattr(than, key) for key in same)
@@ -101,8 +106,10 @@ def _leaner(layout: Layout, than: Layout) -> bool:
 def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Candidate]:
     """Yield a candidate for each layout, with the number of micro-batches that is fastest and fits.
 
+    Only powers of two are tried as numbers of micro-batches.
+
     Context parallelism sends more than data parallelism. So a layout is refused if the same layout
-    with a smaller cp and a larger dp fits.
+    with data parallelism in its place fits.
     """
     fitting: set[Layout] = set()
     for sizes, hosts in sorted(sizes_of(machine), key=lambda each: each[0].cp):
@@ -127,21 +134,21 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 rule = "dp in place of cp fits, and sends less"
                 yield Candidate(layout, place, refused=rule)
                 continue
-            layout = replace(layout, micro_batches=counts[-1])
-            if less := next((each for each in large if _leaner(each.layout, layout)), None):
+            most = replace(layout, micro_batches=counts[-1])
+            if less := next((each for each in large if _leaner(each.layout, most)), None):
                 rule = f"holds more than {less.layout}, which {less.refused}"
-                yield Candidate(layout, place, less.memory, refused=rule)
+                yield Candidate(most, place, less.memory, refused=rule)
                 continue
-            best = _fastest(run, layout, counts)
+            best = _fastest(run, most, counts)
             if best.refused:
                 large.append(best)
                 yield best
                 continue
-            fitting.add(alike)
+            fitting.add(layout)
             yield best
             # A pipeline with interleaved chunks waits less and sends more. It is listed only if it
             # is faster.
-            layout = replace(layout, schedule="interleaved", chunks=2)
+            layout = replace(most, schedule="interleaved", chunks=2)
             if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
                 found = _fastest(run, layout, counts)
                 if found.tokens_per_s > best.tokens_per_s:
@@ -209,7 +216,8 @@ def plan_layouts(
         batch: sequences of a step, of all replicas together.
         sequence: tokens of each sequence; by default the model's max_sequence_length.
         hosts: the number of hosts. A network of `network_gb_per_s` for each host joins them.
-        precision: "float32" or "bfloat16", of weights, gradients and activations.
+        precision: "float32" or "bfloat16", of weights, gradients and activations in training.
+            Inference ignores it.
         optimizer: the optimizer's settings, as in a training configuration; by default AdamW.
         headroom: the fraction of DRAM that stays free, below 1. A negative one plans for more DRAM
             than there is.
@@ -263,7 +271,7 @@ def plan_layouts(
 
 
 def explore_layouts(start: Mapping[str, Any], **choices: Any) -> None:
-    """Show the layouts that fit as points of memory against speed, with controls for the plan.
+    """Show the layouts that fit as points of speed against memory, with controls for the plan.
 
     A click on a point explains its layout and gives its YAML. Plans are cached, so going back to an
     earlier choice takes no time. On a terminal the points are printed.

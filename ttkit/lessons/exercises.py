@@ -67,8 +67,7 @@ class Run:
 def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
     """Yield a call of the answer for each tuple of arguments. The answer gets copies, because it
     may write into its arguments."""
-    # IPython leaves this frame, and those below that say the same, out of the traceback of a
-    # learner's error.
+    # IPython leaves each frame with this variable out of the traceback of a learner's error.
     __tracebackhide__ = True
     name = asks.partition("(")[0]
     for arguments in cases:
@@ -189,9 +188,10 @@ class Exercise(Declared):
         value, so that the learner can still find it."""
         found = self.reads(answer) if self.reads else answer
         if self.reference and answer_difference(self.reference(), found, self.rtol):
-            usual = self.mistakes.items()
             why = (
-                f": {words}" for words, mistake in usual if not answer_difference(mistake(), found)
+                f": {words}"
+                for words, mistake in self.mistakes.items()
+                if not answer_difference(mistake(), found, self.rtol)
             )
             raise CheckFailed(f"{self.asks} is not {brief(answer)}{next(why, '')}")
         if broken := self.rules(found):
@@ -214,7 +214,8 @@ class Exercise(Declared):
         return found + (f"\n  {clue}" if clue else "")
 
 
-DECLARED: dict[str, Any] = {}  # The keys are the names of all exercises and challenges.
+# The keys are the names of the exercises and challenges of all lessons imported so far.
+DECLARED: dict[str, Any] = {}
 _hints_shown: dict[str, int] = {}  # The values are the numbers of hints shown of each exercise.
 
 

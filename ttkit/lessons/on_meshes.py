@@ -28,8 +28,8 @@ Given = tuple[np.ndarray, Shape | None]
 
 
 class Budget(NamedTuple):
-    """The most that an answer may use on a mesh. In addition, each chip may receive only as many
-    bytes as the shards in `OnMeshes` take.
+    """The most that an answer may use on a mesh. In addition, each chip may get only as many bytes
+    from the host as the shards in `OnMeshes` take.
 
     Args:
         sends: how many collectives, or a function from the mesh to this number. A reduce_scatter
@@ -51,7 +51,7 @@ class OnMeshes(NamedTuple):
         given: a function from rows and columns of a mesh to the arrays, each with the shape of the
             shard that a chip should get; None where any shape is allowed.
         fabric: whether the chips need a fabric, over which they can send.
-        more: further arguments; each tuple is tried on each mesh.
+        more: tuples of further arguments, which must be strings; each is tried on each mesh.
         call: a function that calls the answer in another way than with the mesh, the arrays and the
             further arguments. It gets the answer first, and then all of these.
     """

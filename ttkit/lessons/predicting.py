@@ -50,14 +50,15 @@ def brief(value) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text, cut to 60 letters if it has more than 80; line breaks stay."""
+    """Return a text, cut to 60 characters if it has more than 80. Line breaks stay, so the result
+    may have several lines."""
     return text if len(text) <= 80 else f"{text[:60]} ..."
 
 
 def read_guess(text: str) -> Guess | None:
-    """Return a learner's text, as a number if it is one; None if empty.
+    """Return a learner's text, or the number that it stands for; None if it is empty.
 
-    Thousands may be marked, and a unit may follow.
+    A number may have separators between thousands, and a unit after it.
 
     Example:
         >>> [read_guess(text) for text in ("4,096", "50 %", "1e3", "8 bytes", "2 x 4", " ")]
@@ -73,7 +74,7 @@ def read_guess(text: str) -> Guess | None:
 
 
 def plain(answer) -> str:
-    """Return the words and numbers of an answer in lower case, without signs and without an x.
+    """Return the words and numbers of an answer in lower case, without punctuation or the word x.
 
     Example:
         >>> {plain(text) for text in ("4x2", "4 x 2", "(4, 2)", "[4,2]")}

@@ -147,7 +147,8 @@ def schedule_of(name: str, stages: int, micro_batches: int, chunks: int) -> Sche
     """Return the schedule that a training configuration names.
 
     Raises:
-        TTKitError: several chunks on a stage, and the schedule is not the interleaved one.
+        TTKitError: a stage has several chunks, but the schedule is not the interleaved one; or the
+            micro-batches do not divide evenly into the rounds of the interleaved one.
     """
     if name == "interleaved":
         return interleaved(stages, micro_batches, chunks)

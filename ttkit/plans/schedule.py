@@ -252,7 +252,8 @@ class Schedule:
         """Return the largest number of micro-batches whose activations each stage holds at once.
 
         A forward leaves activations on its stage. A backward frees them; if the backward is split,
-        its part W frees them.
+        its part W frees them. With several chunks on a stage, the activations of one chunk count as
+        the fraction 1 / chunks.
 
         Example:
             >>> from ttkit.plans import gpipe, one_f_one_b

@@ -25,7 +25,7 @@ from ttkit.words import grouped, short
 
 HOST = "host"
 # The keys are kinds of operations; the values are the kinds of their records. The records of all
-# other operations have the kind "compute", also if they only move values on a chip.
+# other operations have the kind "compute", even if they only move values on a chip.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
@@ -326,7 +326,7 @@ def profile() -> Iterator[Profile]:
     if not backend.is_simulated():
         fail(
             "ttkit.profile",
-            "times are modelled on the simulator only, and a card's are measured",
+            "times are modelled on the simulator only; on a card they are measured",
             "python -m tracy -r script.py on a card; TTKIT_BACKEND=sim for modelled times",
         )
     with tape() as calls:

@@ -105,7 +105,8 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         program: a function that gets a mesh, makes a model whose weights are the same
             each time, runs it, and returns its result: a tensor, several in a list, or
             none.
-        mesh_shape: rows and columns. The fabric is FABRIC_1D where none is set.
+        mesh_shape: rows and columns. The fabric is FABRIC_1D where none is set. No mesh may be open
+            at the call, and no fabric is set after it.
         tolerance: the largest difference, as a fraction of the largest value.
 
     Returns:

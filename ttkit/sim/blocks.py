@@ -41,7 +41,8 @@ def by_blocks(
             values into `out`; with `of_rows`, a function `kernel(rows, out)`.
         array: the values.
         of_rows: whether a block consists of whole rows.
-        in_place: whether `out` may be the memory of the values. If not, the three never overlap.
+        in_place: whether `out` may be the memory of the values. If not, `values`, `out` and
+            `scratch` never overlap.
     """
     if idle[0]:
         return array

@@ -252,8 +252,9 @@ def visualize_schedule(schedule, moving: bool = False) -> None:
     where the stages stop.
 
     Args:
-        schedule: a schedule of `ttkit.plans`, or a timetable: to give times of your own, the result
-            of its `timeline(...)`, or to show a run, the `timetable()` of a pipeline's trainer.
+        schedule: a schedule of `ttkit.plans`, or a timetable. The `timeline(...)` of a schedule
+            makes a timetable with times of your own. The `timetable()` of a pipeline's trainer has
+            the times of a run.
         moving: whether time runs along the axis, while a dot follows the first micro-batch.
 
     Example:

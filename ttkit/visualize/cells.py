@@ -27,8 +27,8 @@ GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
-# EMPTY fills a box without contents. PAPER fills the rest of a box with a text, whose letters are
-# dark in both themes, and EMPTY the rest of a box without one.
+# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest of a
+# box with a text, because its letters are dark in both themes. EMPTY fills the rest of other boxes.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
@@ -43,7 +43,7 @@ class Box(NamedTuple):
         about: a second line, which is written if it fits.
         fill: the colour, such as "#rrggbb"; with "" the box is empty.
         part: the filled part of the box: left, top, width and height, from 0 to 1.
-        new: whether to draw a rim around the box.
+        new: whether to draw a thick border around the box.
         hatched: whether to draw slanted lines over the box.
         sheets: (name, fill) of each of several sheets, which are drawn over one another.
         sources: the boxes from which this box glides to its place, each as (cell, box).

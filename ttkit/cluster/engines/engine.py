@@ -90,8 +90,8 @@ def _own_folder(rank: int) -> Path:
     """Return where this rank keeps its files.
 
     On the cluster's host this is the cluster's folder. On another host it is a new folder, which
-    also becomes the home of IPython's files. It is inside a folder that Open MPI removes when it
-    ends there, or without one in the system's folder for temporary files.
+    also becomes the home of IPython's files. It is inside Open MPI's own folder, which Open MPI
+    removes when it ends there. If there is none, it is in the system's folder for temporary files.
     """
     host, _, folder = os.environ[FOLDER].partition(":")
     if host == socket.gethostname():
@@ -132,8 +132,8 @@ def main() -> None:
     text = sys.stdin.readline() if rank == 0 else ""
     world = _initialize_mpi(rank)
     os.environ["IPP_CONNECTION_INFO"] = world.bcast(text)
-    # The first all-reduce of a communicator holds Python's lock while it waits, and would block
-    # the reports. So it happens at the start.
+    # The first all-reduce of a communicator holds Python's global interpreter lock (GIL) while it
+    # waits, and would block the reports. So it happens at the start.
     world.allreduce(0)
     from ipyparallel.engine import app
     from IPython.core.shellapp import InteractiveShellApp

@@ -27,7 +27,7 @@ class Config(NamedTuple):
     rankfile: Path | None = None
 
     def ranks(self) -> Bindings:
-        """Return the ranks of the bindings file; without one, a plain rank for each host's slot."""
+        """Return the ranks of the bindings file; without one, a plain MPI rank for each slot."""
         if self.bindings:
             return read_bindings(self.bindings)
         return plain_ranks(self.named_hosts().total())
@@ -80,8 +80,8 @@ def find_config(folder: str | os.PathLike[str]) -> Config:
     if not (config.bindings or config.hosts):
         fail(
             asked,
-            f"it has neither {BINDINGS} nor hosts.txt or hosts.json",
-            "add one; configs/README.md describes it",
+            f"it has neither {BINDINGS} nor hosts.txt nor hosts.json",
+            "add one; configs/README.md describes these files",
         )
     return config
 

@@ -203,9 +203,9 @@ class Output:
     def exit_code(self, code: int) -> int:
         """Return the exit code of the rank that failed first, or 128 + the signal that killed it.
 
-        mpirun's own code may be another one. mpirun 5.0.11 ends with 0 if a host stops
-        answering; this method then returns 1. If mpirun is still starting other ranks,
-        its code is not that of the failed rank.
+        mpirun's own exit code may differ from it. mpirun 5.0.11 ends with 0 if a host stops
+        answering; this method then returns 1. If mpirun is still starting other ranks, its code is
+        not that of the failed rank.
 
         Args:
             code: mpirun's exit code; if below 0, a signal ended mpirun.

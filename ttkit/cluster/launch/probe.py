@@ -93,7 +93,7 @@ def main():
     answer = {name: text for name, (good, text) in checked.items() if good}
     answer["wrong"] = {name: text for name, (good, text) in checked.items() if not good}
     answer.update(code=code(folder, excluded), lost=lost)
-    # Each of these devices is a card with one or two chips.
+    # Each of these PCIe devices is a card with one or two chips, or one chip of a Galaxy.
     answer["devices"] = len(glob.glob("/dev/tenstorrent/[0-9]*"))
     answer["ttnn"] = importlib.util.find_spec("ttnn") is not None
     print(json.dumps(answer))

@@ -47,7 +47,7 @@ def exchanged(
     """Exchange shards along mesh `axes`: cut each along dimension `cut`, join them along `into`.
 
     Chips are in row-major order. Without `cut` each chip gets the whole result. Without `into` the
-    shards along the axes are one replica, and each chip keeps its own part of the replica.
+    shards along the axes must be equal (length 1 in the array), and each chip keeps its own part.
 
     Args:
         sums: whether the shards along the axes are added first, which makes them one

@@ -1,4 +1,4 @@
-"""Collectives that cut shards along another dimension, and the async forms of collectives.
+"""`mesh_partition`, all-to-all, compositions of collectives, and the async forms of collectives.
 
 An async form is a row of `FORMS`: a plain collective that also takes semaphores, and buffers that
 the program has allocated. In the simulator nothing overlaps: a semaphore changes nothing, and a

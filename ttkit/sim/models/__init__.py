@@ -320,8 +320,9 @@ def scaled_dot_product_attention_decode(
     _, users, heads, _ = input_tensor_q.shard_shape
     caches = input_tensor_k, input_tensor_v
     on = Operands(input_tensor_q, *caches, attn_mask, cur_pos_tensor, page_table_tensor)
-    lead, at = on.lead, numbers(on.arrays[4], cur_pos, on.lead)
-    last = int(at.max()) + 1 if is_causal else None
+    lead = on.lead
+    at = numbers(on.arrays[4], cur_pos, lead)
+    last = int(at.max(initial=0)) + 1 if is_causal else None
     _join_pages(on, None if share_cache else users, last)
     query, key, value, mask, _ = on.arrays
     if is_causal and mask is not None:

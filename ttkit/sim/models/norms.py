@@ -185,7 +185,7 @@ def group_norm(
     dtype: DataType | None = None,
     output_layout: Layout | None = None,
 ) -> Tensor:
-    """Subtract the mean from each group of channels of [n, 1, h * w, c]; divide by the deviation.
+    """Normalize each group of channels of [n, 1, h * w, c] to mean 0 and standard deviation 1.
 
     Args:
         weight, bias: what `create_group_norm_weight_bias_rm` returned, [1, 1, rows, 32].

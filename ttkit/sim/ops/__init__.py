@@ -60,8 +60,9 @@ class Operation(NamedTuple):
             shard are rearranged, or made by a rule).
         flops: a function that counts a call's floating-point operations on one chip.
         moves: what a call reads and writes in a chip's DRAM. "all": all operands and
-            results. "part": the results, and only as many bytes of the last operand as the results
-            have. "shape": all, but nothing where every element stays in its place. "none": nothing.
+            results. "part": the results, and in all at most as many bytes of the operands; an
+            embedding also reads its indices. "shape": all, but nothing where every element stays in
+            its place. "none": nothing.
     """
 
     name: str
@@ -142,7 +143,7 @@ def _guarded(
         kind: the kind of an operation, which also takes ttnn's queues; None for other functions.
     """
     takes = Signature(function, name, *(QUEUES if kind else ()))
-    compiles = kind not in (None, "write", "read")  # These kinds are no programs of the mesh.
+    compiles = kind not in (None, "write", "read")  # Such calls run no program on the mesh.
     # A result lies where the first operand does, but matmuls and dot-product attention write to
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name

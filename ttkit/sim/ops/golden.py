@@ -80,7 +80,8 @@ def get_golden_function(operation: Any) -> Any:
 def get_golden_function_for_activation(activation: Any) -> Any:
     """Return a function of torch tensors for a fused activation; None for None.
 
-    Upstream's tests import it from `ttnn.operations.activations`, which is this module.
+    The tests of tt-metal import it from `ttnn.operations.activations`. When ttkit runs them, that
+    name means this module.
 
     Args:
         activation: a name, a `UnaryOpType`, or a `UnaryWithParam`.

@@ -99,7 +99,9 @@ EXACT = {"gelu": _gelu_derivative, "relu": lambda x: x > 0, "silu": _silu_deriva
 
 # ---------------------------------------------------------------- differences
 def slope(name: str, operands: list, which: int, **how):
-    """Return the derivative of an operation by one of its operands, which are arrays or numbers.
+    """Return the derivative of an operation with respect to one of its operands.
+
+    The operands are arrays or numbers.
 
     Where `EXACT` has no derivative, the result is a central difference in float64, whose error is
     hardly visible in float32. At an edge or a jump, for example of relu6 or floor, the slope of the

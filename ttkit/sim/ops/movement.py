@@ -170,7 +170,7 @@ def untilize_with_unpadding(input_tensor: Tensor, output_tensor_end) -> Tensor:
     return moved(rows, in_whole_tiles(rows.array)[kept])
 
 
-# ---------------------------------------------------------------- copies, and other places in chips
+# ---------------------------------------------------------------- copies and memory configurations
 @operation("assign clone copy", "store")
 def copied(
     input_tensor: Tensor, input_b: Tensor | None = None, *, dtype: DataType | None = None
@@ -213,7 +213,7 @@ def interleaved_to_sharded(
     *,
     sharded_memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """Return an interleaved tensor with one shard on each core.
+    """Shard an interleaved tensor over cores, one shard on each core.
 
     The arguments are `(tensor, grid, shard_shape, shard_scheme, shard_orientation, output_dtype)`,
     or `(tensor, sharded_memory_config, output_dtype)`.
@@ -347,7 +347,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
 def distribute_tensor(
     tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
 ) -> Tensor:
-    """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
+    """Distribute a host tensor as `mapper` says, and put it on `mesh_device` where one is given."""
     if tensor.mesh is not None:
         rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
         refuse(rule, "tensor.cpu() first")

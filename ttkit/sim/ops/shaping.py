@@ -87,7 +87,7 @@ def view(input_tensor: Tensor, shape) -> Tensor:
     if not keeps_rows(input_tensor, made):
         refuse(
             f"a view from {list(input_tensor.shape)} to {list(made.shape)} needs the same last "
-            "dimension, and in tiles the same second last one or whole tiles",
+            "dimension, and in tiles also the same second last one, or 32 must divide both",
             "ttnn.reshape",
         )
     return made
@@ -234,7 +234,7 @@ def slice_(
     ends: Sequence[int],
     steps: Sequence[int] | None = None,
 ) -> Tensor:
-    """Return elements from `starts` to before `ends` in each dimension of the shard, in `steps`.
+    """Return elements of the shard from `starts` to before `ends` in each dimension, `steps` apart.
 
     Raises:
         TTKitError: a range leaves the shape or runs backwards.

@@ -13,7 +13,7 @@ class Work(NamedTuple):
 
     Attributes:
         flops: floating-point operations on the values, without padding.
-        flops_of_tiles: floating-point operations on whole tiles, with padding; they take the time.
+        flops_of_tiles: floating-point operations on whole tiles, with padding, for the time model.
         read, written: bytes that are read from DRAM and written to DRAM.
     """
 
@@ -39,7 +39,8 @@ def work_of(event: Event, operation: Operation) -> Work | None:
     # An operand that is also a result, except the first, is an output: its bytes are not read.
     outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]
     read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
-    # Such an operation reads only as many bytes of its last operand as it writes.
+    # With "part", a call reads at most as many bytes as it writes. An embedding also reads its
+    # indices.
     if operation.moves == "part":
         others = operands[:-1] if operation.name == "embedding" else []
         read = min(read, written + stored_bytes(others))
@@ -54,13 +55,16 @@ def is_same(one, other) -> bool:
 
 
 def nothing_done(operation: Operation, operands: Sequence, results: Sequence) -> bool:
-    """Return whether a call neither computes nor moves anything."""
+    """Return whether a call neither computes nor moves anything.
+
+    Writes into a cache, such as those of `fill_cache` and `update_cache`, are not counted either.
+    """
     if operation.moves == "none" or not results:
         return True
     if not operands:
         return False
     before, after = operands[0], results[0]
-    if is_same(before, after) and not operation.name.endswith(("_", "_in_place")):
+    if is_same(before, after) and operation.kind not in ("compute", "product"):
         return True
     same_layout = before.layout is after.layout
     return operation.moves == "shape" and same_layout and keeps_rows(before, after)

@@ -430,9 +430,10 @@ FabricUDMMode = enumeration("FabricUDMMode", "DISABLED ENABLED")
 FabricManagerMode = enumeration("FabricManagerMode", "ENABLED INIT_FABRIC TERMINATE_FABRIC DEFAULT")
 DispatchCoreAxis = enumeration("DispatchCoreAxis", "ROW COL")
 DispatchCoreType = enumeration("DispatchCoreType", "WORKER ETH")
-ReduceType = enumeration("ReduceType", "Sum Mean Max Min Std Var Prod")
 LEVELS = "NO_THROTTLE LEVEL_1 LEVEL_2 LEVEL_3 LEVEL_4 LEVEL_5"
 ThrottleLevel = enumeration("ThrottleLevel", LEVELS)
+# This is the `math_op` of `all_reduce_async`, which here takes only Sum.
+ReduceType = enumeration("ReduceType", "Sum Mean Max Min Std Var Prod")
 
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout

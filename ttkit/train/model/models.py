@@ -207,7 +207,7 @@ class Vocabulary(Module):
         return y
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:
-        """Return each device's mean cross-entropy; `targets` are its tokens [B, 1, 1, S]."""
+        """Return each device's mean cross-entropy; `targets` are token ids [B, 1, 1, S]."""
         return cross_entropy_loss(logits, targets, self.numbers, self.layout.tp_axis)
 
 
@@ -229,7 +229,7 @@ def norm_of(config: TransformerConfig, layout: Layout) -> LayerNorm | RMSNorm:
 
 
 class Block(Module):
-    """x + attention(norm(x)), then x + MLP(norm(x)).
+    """A transformer block: x = x + attention(norm(x)), then x = x + MLP(norm(x)).
 
     GPT's MLP is a matmul, GELU and a second matmul. Llama's MLP is SwiGLU (Shazeer 2020). Llama has
     no biases, and its attention has rotary positions and grouped keys.
@@ -283,7 +283,7 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
 
 
 class Transformer(Module):
-    """Tokens to logits: the table, the blocks, a last norm, the head.
+    """A decoder-only transformer, from tokens to logits: table, blocks, a last norm, head.
 
     GPT-2 (Radford 2019) has learned positions, layer norms and GELU by tanh. Llama (Touvron 2023)
     has rotary positions, RMS norms, SwiGLU, grouped keys and no biases.

@@ -302,12 +302,12 @@ class Module:
             parameter.place(parameter.draw(seed))
 
     def train(self, mode: bool = True) -> None:
-        """Switch dropout on or off."""
+        """Switch training mode on or off: dropout, recomputation, and the experts' balance loss."""
         for _, module in self.modules():
             module.training = mode
 
     def eval(self) -> None:
-        """Switch dropout off."""
+        """Switch training mode off."""
         self.train(False)
 
     def __call__(self, *args, **kwargs):

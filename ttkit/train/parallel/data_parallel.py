@@ -1,7 +1,7 @@
 """Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
 "ZeRO: memory optimizations toward training trillion parameter models"), which shards over n
-data-parallel ranks the tensors that each of them would hold in full. Context-parallel chips have the
-same weights, too, so ZeRO shards over the chips of both: first along the mesh axis of data
+data-parallel ranks the tensors that each of them would hold in full. Context-parallel chips have
+the same weights, too, so ZeRO shards over the chips of both: first along the mesh axis of data
 parallelism, then along that of context parallelism.
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
@@ -67,8 +67,8 @@ def average_gradients(parameters: Parameters, bucket_mb: float = 0) -> None:
             alone. These gradients are never put into a bucket: those that ZeRO shards, those of
             experts, and those whose size is not a multiple of 32.
     """
-    # Backward computes the last layer's gradients first, so sending these first can overlap the
-    # communication with the rest of the backward pass.
+    # The last layer's gradients come first, as backward computes them, and as in PyTorch's
+    # DistributedDataParallel. But here backward has ended already, so nothing overlaps with it.
     ready = [each for each in reversed(list(parameters.values())) if each.is_grad_initialized()]
     for bucket in _buckets(ready, bucket_mb * 1e6):
         if len(bucket) == 1:
@@ -127,7 +127,7 @@ def _average_bucket(bucket: list[Parameter]) -> None:
 
 
 def average_over_ranks(parameters: Parameters, comm) -> None:
-    """Replace gradients that each mesh has averaged by their mean over the ranks.
+    """Average over the ranks the gradients that each mesh has already averaged over its chips.
 
     All gradients are sent at the same time. If a parameter has an owner, the other ranks remove
     their gradients of the parameter.

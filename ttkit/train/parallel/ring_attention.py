@@ -12,7 +12,7 @@ all chips do the same work, and no chip computes scores with another chip's keys
 Each chip has an early and a late chunk of queries. The table lists the blocks of scores that chip i
 computes when it has the keys of chip j; a block without an entry is not computed.
 
-|       | early x early keys | late x early keys | late x late keys | of n x n scores |
+|       | early x early keys | late x early keys | late x late keys | share of scores |
 |-------|--------------------|-------------------|------------------|-----------------|
 | j = i | masked             | all               | masked           | three quarters  |
 | j < i | all                | all               |                  | half            |
@@ -125,7 +125,8 @@ def ring_attention_sdpa(
     Args:
         query: [B, heads, S / cp, d], positions in `zigzag` order.
         key, value: [B, groups, S / cp, d]; heads is a multiple of groups.
-        layout: how the tensors lie on the mesh; by default the layout of the AutoContext.
+        layout: how the tensors lie on the mesh, with cp above 1; by default the layout of the
+            AutoContext.
         causal: whether a query sees only the keys up to its own position.
 
     Returns:

@@ -11,7 +11,7 @@ from typing import Any
 from ttkit.words import in_notebook
 
 # Controls are side by side, each as wide as its words, so that the picture below them stays in
-# sight. On a narrow page, the lines of a question are broken and a wide picture scrolls in its own
+# sight. On a narrow page, the text of a question wraps, and a wide picture scrolls in its own
 # box; ipywidgets alone would cut off both. The input boxes of a card form one column, to the right
 # of the longest question. A card has a line above and a line below, but none at its sides, because
 # its pictures need the whole width. Without the rule for `pre`, JupyterLab would break printed

@@ -19,8 +19,8 @@ EVERY_S = 2.0  # Updates are at least this many seconds apart; one takes about 6
 class Lines:
     """The progress of a run as printed lines, about `LINES` of them.
 
-    If each rank has a replica of the model, every rank prints. If the ranks share a mesh or a
-    pipeline, only rank 0 prints.
+    If there are ranks with replicas of the model, every rank prints. If all ranks share one mesh or
+    one pipeline, only rank 0 prints.
     """
 
     # An engine reports this text, which says how far its training run has come.
