@@ -18,7 +18,7 @@ from ttkit.profiling.traffic import KIT_CODE, note_line
 from ttkit.sim import ttnn
 from ttkit.sim.ops import golden
 from ttkit.sim.tape import Tape, tape
-from ttkit.words import counted, short
+from ttkit.words import add_options, counted, short
 
 # In the real ttnn these are modules. Here all names of these modules are in ttnn itself.
 TTNN_MODULES = """core decorators distributed distributed.distributed types operations
@@ -71,15 +71,18 @@ def install_as_ttnn() -> None:
 
 
 # ---------------------------------------------------------------- the command
+OPTIONS = (
+    ("--system", "NAME", "the machine, such as galaxy"),
+    ("--strict", "", "accept only what ttnn 0.81.1 accepts"),
+    ("-m", "", "PROGRAM is a module, such as pytest"),
+)
+
+
 def python(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Run a Python program that imports ttnn or ttml, unchanged, on the simulator."""
-    parser.add_argument("--system", metavar="NAME", help="the machine, such as galaxy")
-    parser.add_argument(
-        "--strict", action="store_true", help="accept only what ttnn 0.81.1 accepts"
-    )
+    add_options(parser, OPTIONS)
     parser.add_argument("--report", nargs="?", const="", metavar="FILE.json",
                         help="print what ran; the file is for ttkit report")  # fmt: skip
-    parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")
     parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     asked = parser.parse_args(words)
     # A word after --report that is not a JSON file is the program.
@@ -136,8 +139,7 @@ def report_of(calls: Tape, profile: Profile, path: str) -> str:
     if path:
         traffic.write(sent, path)
     warnings = [f"warning: {text}\n" for text in wrong]
-    sends = any(line.along for line in sent)
-    tables = [f"{traffic.table(sent)!r}\n"] if sends else []
+    tables = [f"{traffic.table(sent)!r}\n"] if any(line.along for line in sent) else []
     return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {profile!r}
 {counted(len(chips), "chip")} used: {", ".join(map(str, chips))}
 memory: at most {short(most, "B")} of a chip's {system.chip.dram.value:g} GB

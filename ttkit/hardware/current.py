@@ -25,9 +25,7 @@ def use_system(system: str | System | None) -> System:
         >>> use_system(None).name
         't3000'
     """
-    if isinstance(system, str):
-        system = system_named(system)
-    _in_use[:] = [] if system is None else [system]
+    _in_use[:] = [] if system is None else [system_named(system)]
     return current_machine()
 
 

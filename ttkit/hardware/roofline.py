@@ -50,8 +50,7 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
         >>> (2 * n**3 / seconds / 1e12).round(1)  # Tflop/s
         array([13.4, 68.5])
     """
-    working = np.maximum(compute_s(chip, flops, fidelity), dram_s(chip, nbytes))
-    return LAUNCH.value + working
+    return LAUNCH.value + np.maximum(compute_s(chip, flops, fidelity), dram_s(chip, nbytes))
 
 
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:

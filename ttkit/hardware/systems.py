@@ -116,12 +116,14 @@ SYSTEMS = {
 ALIASES = MACHINES["aliases"]
 
 
-def system_named(name: str) -> System:
-    """Return the system of that name or alias.
+def system_named(name: str | System) -> System:
+    """Return the system of that name or alias; a `System` is returned unchanged.
 
     Raises:
         TTKitError: the name is not known.
     """
+    if isinstance(name, System):
+        return name
     key = name.lower().replace("-", "_")
     key = ALIASES.get(key, key)
     if key not in SYSTEMS:

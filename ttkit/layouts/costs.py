@@ -86,8 +86,7 @@ class Traffic(NamedTuple):
 @lru_cache(1024)
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
-    as_line = collective in WITH_ALGORITHM and not topology.is_torus
-    how = {"algorithm": "line"} if as_line else {}
+    how = {"algorithm": "line"} if collective in WITH_ALGORITHM and not topology.is_torus else {}
     build = getattr(collectives, collective)
     return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
 

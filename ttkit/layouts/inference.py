@@ -116,7 +116,9 @@ class InferencePlan:
     def memory(self) -> dict[str, int]:
         """Bytes of weights, KV cache and buffers on each chip. The buffers are an estimate: what a
         block keeps at once in a prefill, and the logits."""
-        config, heads, each = self.config, self.config.num_heads, self.batch // self.layout.dp
+        config = self.config
+        heads = config.num_heads
+        each = self.batch // self.layout.dp
         groups = config.num_groups if config.model_type == "llama" else heads
         kept = tiled((groups // self.layout.tp, self.context, config.embedding_dim // heads))
         inner = config.embedding_dim + 2 * mlp_width(config) + self.model.vocabulary.padded
@@ -149,7 +151,9 @@ class InferencePlan:
 
         Matmuls with weights use the fraction `busy` of the cores. The pass also does `more` flops
         that are not in these matmuls."""
-        chip, read, blocks = self.system.chip, 0, 0
+        chip = self.system.chip
+        read = 0
+        blocks = 0
         for name, elements, nbytes in self._weights():
             # A pass reads only a few rows of an embedding table. It reads all rows of a tied table,
             # which is also the head.
@@ -157,11 +161,10 @@ class InferencePlan:
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0
         traffic = busy_traffic(self.topology.link)
-        sent = sum(n * cost(p, traffic).time_s for _, n, p in self.traffic(rows))
         return {
             "weights from DRAM": dram_s(chip, read),
             "products": compute_s(chip, 2 * in_tiles(rows) * blocks / busy + more, FIDELITY),
-            "collectives": sent,
+            "collectives": sum(n * cost(p, traffic).time_s for _, n, p in self.traffic(rows)),
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
         }
 

@@ -40,10 +40,9 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
     """Return the training configuration of a layout at its place."""
     multihost, distributed = MultihostConfig(), Distributed()
     if layout.pp > 1:
-        blocks = dict(enumerate(layout.stages_of(job.config)))
         stages = PipelineParallelConfig(
             job.config.num_blocks,
-            blocks,
+            dict(enumerate(layout.stages_of(job.config))),
             layout.schedule,  # type: ignore[arg-type]
             layout.chunks,
         )

@@ -23,7 +23,9 @@ from ttkit.train.config.layout import Layout
 # with two exceptions. The block's input has the owner INPUT, and its output has the owner OUTPUT.
 # A gradient that earlier micro-batches left, and the gradient that is added to it, have an owner
 # whose name ends with LATER.
-INPUT, OUTPUT, LATER = "block input", "head input", " later"
+INPUT = "block input"
+OUTPUT = "head input"
+LATER = " later"
 # The two values say whether a stage has the embedding, and whether it has the head.
 Ends = tuple[bool, bool]
 # A `Send` is one collective: the part of the step that calls it, its name, the strategy ("dp", "cp"

@@ -107,8 +107,7 @@ class Choices(Tables):
         """Yield why nothing fits and what to try, or the warnings of the layouts in the table."""
         if not self.fitting:
             yield "; try: ".join(self.why_nothing_fits())
-        shown = (each.warning for each in self.fitting[:ROWS])
-        yield from dict.fromkeys(filter(None, shown))
+        yield from dict.fromkeys(filter(None, (each.warning for each in self.fitting[:ROWS])))
 
 
 class Layouts(Choices):
@@ -119,7 +118,9 @@ class Layouts(Choices):
     """
 
     def __init__(self, job: Job, machine: Machine, found: list[Candidate]):
-        self.job, self.machine, self.batch = job, machine, job.batch
+        self.job = job
+        self.machine = machine
+        self.batch = job.batch
         hosts = f"{counted(machine.hosts, 'host')} of " if machine.hosts > 1 else ""
         self.title = (
             f"{job.config.model_type}, {job.config.num_blocks} blocks, batch {job.batch} x "

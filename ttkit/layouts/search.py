@@ -240,7 +240,7 @@ def plan_layouts(
     if isinstance(model, str):
         model = read_settings(model)
     config = model.transformer_config if isinstance(model, Settings) else model
-    machine = system_named(system) if isinstance(system, str) else system or current_system()
+    machine = current_system() if system is None else system_named(system)
     length = config.max_sequence_length if sequence is None else sequence
     check_counts("plan_layouts", batch=batch, sequence=length, hosts=hosts)
     if not headroom < 1:

@@ -146,8 +146,7 @@ class MeshRun(Run):
         """Return which shards the chips got if they should have got others, else ""."""
         have = [[n for n in r.results[0].shard_shape if n != 1] for r in self._put()]
         wanted = [[n for n in s if n != 1] for s in self.shards.values() if s]
-        fits = all(shape in have for shape in wanted)
-        return "" if fits or not have else self._shapes()
+        return "" if not have or all(shape in have for shape in wanted) else self._shapes()
 
     def _bytes(self) -> tuple[int, int]:
         """Return how many bytes each chip got from the host, and how many it should get at most."""

@@ -91,8 +91,7 @@ def shown(value) -> str:
     number = as_number(value)
     if number is None:
         return one_line(str(value))
-    counted = isinstance(number, int) and abs(number) < 10**15
-    return f"{number:,}" if counted else f"{number:,.6g}"
+    return f"{number:,}" if isinstance(number, int) and abs(number) < 10**15 else f"{number:,.6g}"
 
 
 def verdict(guess: Guess, actual) -> str:
@@ -144,8 +143,7 @@ class Card:
         for button, press in zip(buttons, (self._reveal, self._show)):
             button.on_click(press)
         self.buttons = widgets.HBox(buttons)
-        parts = [*self.boxes.values(), self.buttons, self.said, self.answer]
-        self.widget = widgets.VBox(parts)
+        self.widget = widgets.VBox([*self.boxes.values(), self.buttons, self.said, self.answer])
         self.widget.add_class("ttkit-card")
 
     def _box(self, words: str, fact, *choices):

@@ -132,8 +132,7 @@ class Exchange:
         places = {wait.line for wait in self.waits}
         if len(places) > 1:
             return [f"{wait}, at {wait.line}" if wait.line else str(wait) for wait in self.waits]
-        where = [f"each at {place}" for place in places if place]
-        return [*map(str, self.waits), *where]
+        return [*map(str, self.waits), *(f"each at {place}" for place in places if place)]
 
     _repr_html_ = drawn_by("lanes:draw_exchange")
 

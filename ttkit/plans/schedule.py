@@ -153,8 +153,7 @@ class Schedule:
             fail(repr(self), f"{rule}, this is {self.actions!r}", 'actions=["F0 B0", ...]')
         given: Any = self.actions  # A stage's actions may be one string.
         words = (row.split() if isinstance(row, str) else row for row in given)
-        rows = tuple(tuple(map(Action.read, row)) for row in words)
-        object.__setattr__(self, "actions", rows)
+        object.__setattr__(self, "actions", tuple(tuple(map(Action.read, row)) for row in words))
 
     @property
     def title(self) -> str:

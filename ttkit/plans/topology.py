@@ -103,8 +103,8 @@ class Topology:
             here = way[-1]
             row = self.coordinate(here)[0]
             nearer = [b for b in self.neighbours(here) if far[b] == far[here] - 1]
-            along_row_first = [(self.coordinate(b)[0] != row, self.place[b], b) for b in nearer]
-            way.append(min(along_row_first)[-1])
+            # Messages go along the row first.
+            way.append(min(nearer, key=lambda b: (self.coordinate(b)[0] != row, self.place[b])))
         return tuple(way)
 
 
@@ -124,14 +124,11 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
         >>> topology("t3000", (1, 4)).chips
         (4, 0, 2, 6)
     """
-    if isinstance(of, str):
-        of = system_named(of)
-    if isinstance(of, System):
-        system, shape = of, mesh_shape or of.shape
-        chips = [
-            of.ids[r][c]
-            for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")
-        ]
+    if isinstance(of, (str, System)):
+        system = system_named(of)
+        shape = mesh_shape or system.shape
+        asked = f"topology({system.name!r}, {shape})"
+        chips = [system.ids[r][c] for r, c in device_order(system, shape, (0, 0), asked)]
     elif isinstance(getattr(of, "system", None), System):
         if len(tuple(of.shape)) != 2:
             fail(
@@ -139,7 +136,9 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
                 f"a mesh has rows and columns, this one has shape {list(of.shape)}",
                 "mesh.reshape(ttnn.MeshShape(rows, columns))",
             )
-        system, chips, shape = of.system, of.chips, tuple(of.shape)
+        system = of.system
+        chips = of.chips
+        shape = tuple(of.shape)
     else:
         fail(
             f"topology({of!r})",

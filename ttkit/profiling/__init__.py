@@ -112,7 +112,9 @@ class Reader:
             configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
             dtypes = [t.dtype.name for t in operands]
             fidelity = default_fidelity(chip, dtypes, configured=configured)
-        work, on_links, time_s = work_of(event, operation), 0, 0.0
+        work = work_of(event, operation)
+        on_links = 0
+        time_s = 0.0
         if work and kind == COMMUNICATION and work.read:  # An empty tensor has no plan.
             plans = [collective.plan for collective in event.sent]
             on_links = sum(plan.total_bytes for plan in plans)

@@ -159,5 +159,4 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
                 f"{result.text} differs by {result.error:.0%} of one chip's largest value{given}",
                 "all_reduce partial sums (P); all_gather a shard (S) that must be whole",
             )
-    compared = sum(result.error <= tolerance for result in results)
-    return f"{compared} results equal those on one chip"
+    return f"{sum(r.error <= tolerance for r in results)} results equal those on one chip"

@@ -139,8 +139,7 @@ def _shard(held: DescribedTensor, parts: Parts) -> str:
         dim = _label(held, axis)
         # If the simulator keeps one copy (length 1), all chips have the same values, even if the
         # placement says otherwise.
-        kind = "R" if length == 1 else "P" if axis in parts or dim is None else f"S{dim}"
-        placed.append(kind)
+        placed.append("R" if length == 1 else "P" if axis in parts or dim is None else f"S{dim}")
     shape = ",".join(map(str, held.shard_shape))
     return f"[{shape}] {held.dtype.name.lower()} {' '.join(placed)}"
 
@@ -222,7 +221,7 @@ class Sums:
         operation = OPERATIONS.get(event.name)
         if operation is None:
             return
-        operands, results = event.operands, event.results
+        operands = event.operands
         given = list(map(self.parts, operands))
         made: Parts = {axis: where for parts in given for axis, where in parts.items()}
         if event.sent:
@@ -239,7 +238,7 @@ class Sums:
             made = self._used(event, made)
         keeps = operation.kind == "store" or event.name in ADDS | MULTIPLIES
         placed = is_placed(event) or (keeps and id(operands[0].tensor) in self._placed)
-        for result in results:
+        for result in event.results:
             self._parts[id(result.tensor)] = made
             if placed:
                 self._placed.add(id(result.tensor))

@@ -222,7 +222,9 @@ class SharedSum:
         Both arrays must be contiguous. `meet` is a barrier: it returns when all ranks have called
         it.
         """
-        given, wanted, step = mine.reshape(-1), total.reshape(-1), SHARED_CHUNK // mine.itemsize
+        given = mine.reshape(-1)
+        wanted = total.reshape(-1)
+        step = SHARED_CHUNK // mine.itemsize
         for low in range(0, given.size, step):
             part, result = given[low : low + step], wanted[low : low + step]
             self.side.reverse()

@@ -164,7 +164,9 @@ class Signature:
     """
 
     def __init__(self, function: Callable, name: str, *more: tuple):
-        self.__wrapped__, self.name, self.more = function, name, more
+        self.__wrapped__ = function
+        self.name = name
+        self.more = more
 
     @cached_property
     def own(self) -> Mapping[str, inspect.Parameter]:

@@ -85,8 +85,7 @@ class CollectiveRecord(NamedTuple):
     def plan(self) -> Plan:
         """The transfers that cards would make."""
         build = getattr(collectives, self.collective)
-        there = topology(self.mesh)
-        return build(there, self.shard_bytes, **dict(self.how))  # type: ignore[no-any-return]
+        return build(topology(self.mesh), self.shard_bytes, **dict(self.how))  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)
@@ -148,7 +147,10 @@ class Tape:
         after: Callable[[Event, Any], None] | None = None,
     ):
         self.events: list[Event] = []
-        self.part, self.keeps, self.before, self.after = "", keeps, before, after
+        self.part = ""
+        self.keeps = keeps
+        self.before = before
+        self.after = after
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""

@@ -398,11 +398,9 @@ def open_layout(settings: Settings) -> Layout:
     Raises:
         TTKitError: the open mesh has another shape.
     """
-    context, device, layout = (
-        AutoContext.get_instance(),
-        settings.device_config,
-        Layout.of(settings),
-    )
+    context = AutoContext.get_instance()
+    device = settings.device_config
+    layout = Layout.of(settings)
     if not context.is_device_open():
         context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
     opened, wanted = tuple(context.get_device().shape), device.mesh_shape

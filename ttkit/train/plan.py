@@ -153,7 +153,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         >>> plan.parameters, plan.layout.axes, str(plan.layout)
         (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
-    machine = system_named(system) if isinstance(system, str) else system or current_system()
+    machine = current_system() if system is None else system_named(system)
     topology(machine, settings.device_config.mesh_shape)  # type: ignore[arg-type]
     plan, model = TrainingPlan(settings, machine), settings.transformer_config
     plan.layout.check(model, settings.training_config.batch_size, model.max_sequence_length)

@@ -215,12 +215,11 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:
-        times = sorted({round(time, 1) for end in ends for time in end})
         play(
             draw_at,
             purpose="let the plans race",
             moves="microseconds",
-            microseconds=times,
+            microseconds=sorted({round(time, 1) for end in ends for time in end}),
             still=still,
         )
     else:

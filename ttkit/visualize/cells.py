@@ -128,8 +128,7 @@ class Grid(NamedTuple):
         chips stand in machines, so that most of its links are straight.
         """
         cells = len(self.devices)
-        line = self.shape[-1] in (1, cells) and cells > longest
-        return self._replace(fold=4) if line else self
+        return self._replace(fold=4) if self.shape[-1] in (1, cells) and cells > longest else self
 
 
 class Cells(Drawing):
@@ -258,9 +257,8 @@ class Cells(Drawing):
             line, apart = self.grid.fold and self.grid.shape[1:], abs(pair[0] - pair[1])
             pale = line and apart not in (1, len(self.cells) - 1)
             for i in range(drawn):
-                course = self.course(*pair, (i - (drawn - 1) / 2) * LINK_STEP)
                 self.line(
-                    *course,
+                    *self.course(*pair, (i - (drawn - 1) / 2) * LINK_STEP),
                     stroke=colour or own,
                     stroke_width=width,
                     stroke_opacity=0.25 if pale else "",
@@ -273,7 +271,7 @@ class Cells(Drawing):
         name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
         x += self.w / 2
         self.words(x, y + 15, cell.name or [], NAME, fill=name, font_weight=bold)
-        self.words(x, y + self.head + 9, cell.lines, SIZE, STEP, fill=about)
+        self.words(x, y + self.head + 9, cell.lines, SIZE, fill=about)
 
     def _boxes(self) -> None:
         """Draw the boxes of all cells. Boxes that glide are drawn last, each as a moving part."""

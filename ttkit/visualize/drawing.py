@@ -235,26 +235,20 @@ class Drawing:
         self.add("polygon", points=" ".join(f"{x:.4g},{y:.4g}" for x, y in corners), fill=colour)
 
     def words(
-        self,
-        x: float,
-        y: float,
-        text: str | Sequence[str],
-        size: float = 12,
-        step: float = 13,
-        **look,
+        self, x: float, y: float, text: str | Sequence[str], size: float = 12, **look
     ) -> None:
-        """Write a line of text with base line `y`, or several, each `step` below the one before.
+        """Write a line of text with base line `y`, or several, each 13 px below the one before.
 
         `look` has more attributes for `add`. By default the text is centred around `x`."""
         self.smallest = min(self.smallest, size)
         for i, line in enumerate([text] if isinstance(text, str) else text):
-            self.add("text", line, x=x, y=y + i * step, font_size=size, **TEXT | look)
+            self.add("text", line, x=x, y=y + i * 13, font_size=size, **TEXT | look)
 
     def badge(self, x: float, y: float, *lines: str, **look) -> None:
         """Write a few bold letters in a box around a point. `look` has attributes of the box."""
         wide = max(13, *(width_of(line, 11, bold=True) + 4 for line in lines))
         high = 13 * len(lines) + 1
-        self.box((x - wide / 2, y - high / 2, wide, high), **{"rx": 0} | look)
+        self.box((x - wide / 2, y - high / 2, wide, high), rx=0, **look)
         ink = "var(--ink)" if look["fill"] == ALARM else INK
         self.words(x, y - high / 2 + 11, lines, size=11, fill=ink, font_weight=BOLD)
 
@@ -327,11 +321,6 @@ class Drawing:
             f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"
         )
 
-    @property
-    def readable_look(self) -> str:
-        """The argument `look` of `svg` that keeps the smallest words readable on a narrow page."""
-        return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
-
 
 class Frames(Drawing):
     """Drawings of one size that are shown one after the other, in a loop. At rest, the last drawing
@@ -388,7 +377,9 @@ class Figure:
     def _repr_html_(self) -> str:
         panels = []
         for drawing in self.drawings:
-            picture = drawing.svg(drawing.readable_look)
+            # The smallest words stay readable on a narrow page.
+            look = f' style="min-width:{drawing.width * min(1, READABLE / drawing.smallest):.0f}px"'
+            picture = drawing.svg(look)
             if len(self.drawings) > 1:
                 picture = f'<div class="ttkit-caption">{escape(drawing.title)}</div>{picture}'
             panels.append(f'<div class="ttkit-panel">{picture}</div>')

@@ -221,9 +221,8 @@ class StepCells(Cells):
         self.step, topology = step, step.plan.topology
         self.at = topology.place
         pairs = sorted((self.at[a], self.at[b]) for a, b in topology.pairs)
-        title = f"step {step.number} goes wrong" if small and step.goes_wrong else step.caption
         grid = Grid(
-            title,
+            f"step {step.number} goes wrong" if small and step.goes_wrong else step.caption,
             topology.shape,
             topology.chips,
             tuple((a, b) for a, b in pairs if a < b),

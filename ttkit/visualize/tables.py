@@ -112,7 +112,9 @@ def tensor_table(tensor) -> Table:
     """
     from rich.panel import Panel
 
-    topology, mesh, picture = tensor.tensor_topology(), tensor.device(), placed(tensor)
+    topology = tensor.tensor_topology()
+    mesh = tensor.device()
+    picture = placed(tensor)
     about = f"Shape: {list(tensor.shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
     groups = len({place.ranges for place in picture.cells} - {None})
     ids, here = {}, {}
@@ -191,8 +193,7 @@ class Report:
 
         table = Table(title=Text(self.title, "bold"), box=box.SQUARE, show_footer=bool(self.last))
         headings = [heading.lstrip("<") for heading in self.columns]
-        rows = [headings, *self.rows, *([self.last] if self.last else [])]
-        columns = list(zip(*rows))
+        columns = list(zip(headings, *self.rows, *([self.last] if self.last else [])))
         wide = sum(max(map(len, cells)) + 3 for cells in columns) >= WIDTH
         for heading, cells in zip(self.columns, columns):
             left = heading.startswith("<")
@@ -229,8 +230,7 @@ class Report:
                 found.append(f'<{tag} style="text-align:{side}">{text}</{tag}>')
             return f"<tr{stripe}>{''.join(found)}</tr>"
 
-        heads = [heading.lstrip("<") for heading in self.columns]
-        head = line(heads, "th")
+        head = line([heading.lstrip("<") for heading in self.columns], "th")
         body = "".join(line(row, "td", NOWRAP, STRIPES[n % 2]) for n, row in enumerate(self.rows))
         foot = f"<tfoot>{line(self.last, 'th', NOWRAP)}</tfoot>" if self.last else ""
         return on_page(

@@ -119,8 +119,7 @@ def placed(tensor) -> Placed:
     cells = []
     for place in itertools.product(*map(range, mesh_shape)):
         held = ranges_at.get(place)
-        group = -1 if held is None else groups[held]
-        cells.append(Place(place, ids.get(place), held, group))
+        cells.append(Place(place, ids.get(place), held, -1 if held is None else groups[held]))
     differ = unequal(tensor, [groups[ranges_at[place]] for place in places])
     return Placed(mesh_shape, whole, tuple(cells), differ)
 
@@ -171,7 +170,9 @@ def draw_tensor(tensor) -> Figure:
     size = MAP * aspect, MAP / aspect
     cells = []
     for label, place in zip(grid.labels, picture.cells):
-        lines, fill, held = ["no shard"], "var(--empty)", Box()
+        lines = ["no shard"]
+        fill = "var(--empty)"
+        held = Box()
         if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
             lines = wrap(text, 20 if wide else 11, max_lines=3, break_long_words=False)
@@ -185,8 +186,7 @@ def draw_tensor(tensor) -> Figure:
             else:
                 lines = [chip, *lines]
         cells.append(Cell(name, lines, fill, place.device is None, [held], box=size))
-    drawing = Cells(grid, cells, frame=frame)
-    return Figure(title, [drawing], _notes(tensor, picture))
+    return Figure(title, [Cells(grid, cells, frame=frame)], _notes(tensor, picture))
 
 
 def mapped(picture: Placed) -> tuple[int, ...]:
@@ -269,8 +269,7 @@ class Placement(Figure):
     nbytes: int = 0
 
     def _repr_html_(self) -> str:
-        code = on_page(f'<pre style="{PRE}">{escape(self.code)}</pre>')
-        return super()._repr_html_() + code
+        return super()._repr_html_() + on_page(f'<pre style="{PRE}">{escape(self.code)}</pre>')
 
 
 def placement(

@@ -28,7 +28,9 @@ def status_of(cluster: Cluster, title: str = ""):
     from ttkit.visualize.drawing import Figure
     from ttkit.visualize.mesh import draw_share
 
-    state, system, busy = cluster.state, current_machine(), cluster.busy()
+    state = cluster.state
+    system = current_machine()
+    busy = cluster.busy()
     drawings, lines = [], []
     for binding in cluster.bindings.rank_bindings:
         rank = binding.rank

@@ -165,8 +165,7 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     Raises:
         TTKitError: the cluster failed.
     """
-    begin = time.monotonic()
-    until = begin + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
+    until = time.monotonic() + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
     raised = False
     with progress(cluster, asked) as show:
         while True:

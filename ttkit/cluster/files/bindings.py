@@ -118,7 +118,9 @@ def _finding(document: Document, fault) -> Finding:
     kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
     where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
-    rule, key, shown = fault["msg"], str(where[-1] if where else ""), repr(value)[:SHOWN]
+    rule = fault["msg"]
+    key = str(where[-1] if where else "")
+    shown = repr(value)[:SHOWN]
     if "cure" in context:
         cure = context["cure"]
     elif kind == "string_type":

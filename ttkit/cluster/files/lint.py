@@ -135,7 +135,9 @@ def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:
     """Check that no two ranks take the same place in a mesh."""
     taken: dict[tuple[object, ...], int] = {}
     for binding in launch.bindings.rank_bindings:
-        mesh, place, rank = binding.mesh_id, binding.mesh_host_rank or 0, binding.rank
+        mesh = binding.mesh_id
+        place = binding.mesh_host_rank or 0
+        rank = binding.rank
         first = taken.setdefault((launch.bindings.descriptor_of(binding), mesh, place), rank)
         if first != rank:
             yield (

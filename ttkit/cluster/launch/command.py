@@ -140,8 +140,7 @@ def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
     Args:
         hosts: the host of each rank; the host with the most ranks sets the share.
     """
-    ranks = max(Counter(hosts).values())
-    threads = str(max(1, (os.cpu_count() or 1) // ranks))
+    threads = str(max(1, (os.cpu_count() or 1) // max(Counter(hosts).values())))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {name: os.environ.get(name, threads) for name in names}
 

@@ -74,8 +74,7 @@ def exchanged(
         shape[lead + into] *= n
     place = lead + (into or 0)
     front = [a for a in order[:lead] if a >= 0]
-    parts = array.transpose(front + order[lead:place] + axes + order[place:])
-    return parts.reshape(shape)
+    return array.transpose(front + order[lead:place] + axes + order[place:]).reshape(shape)
 
 
 def summed(array: Array, chips: Chips, axes: list[int]) -> Array:

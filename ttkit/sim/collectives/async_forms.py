@@ -54,7 +54,9 @@ def gather_each(
     for tensor, buffer in zip_longest(input_tensor, persistent_output_buffer or ()):
         whole = inspect.unwrap(all_gather)(tensor, dim, **how)
         if buffer is not None:
-            axis, on, shape = axis_of(tensor, dim), Operands(buffer, whole), whole.shard_shape
+            axis = axis_of(tensor, dim)
+            on = Operands(buffer, whole)
+            shape = whole.shard_shape
             sender = np.arange(shape[axis]) // tensor.shard_shape[axis]
             receiver = places(on.like.grid, (how["cluster_axis"],))
             ahead, behind = (1,) * len(shape), (1,) * (len(shape) - axis - 1)

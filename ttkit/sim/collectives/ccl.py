@@ -207,8 +207,7 @@ def ends_fit(call: Call) -> None:
 # ---------------------------------------------------------------- specs
 def _path(call: Call) -> dict[str, Any]:
     """Return the arguments of the plan's builder in `ttkit.plans` that say how chips send."""
-    closed = (call.topology or call.mesh.fabric) in CLOSED
-    algorithm = None if closed else "line"
+    algorithm = None if (call.topology or call.mesh.fabric) in CLOSED else "line"
     return {"axis": call.cluster_axis, "algorithm": algorithm, "links": call.num_links}
 
 

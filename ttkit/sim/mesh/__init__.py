@@ -177,10 +177,10 @@ class MeshDevice:
         shape = self._part(submesh_shape, offset)
         start = tuple(offset or (0,) * len(shape))
         if any(o + n > m for o, n, m in zip(start, shape, self._shape)):
-            rule = (
-                f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
+            refuse(
+                f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent "
+                f"mesh ({self.shape!r})."
             )
-            refuse(f"{rule} mesh ({self.shape!r}).")
         ids = tuple(map(self.id_at, devices_of(shape, self._shape, start)))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
@@ -189,8 +189,10 @@ class MeshDevice:
     def _part(self, shape: MeshShape, offset: MeshCoordinate | None) -> Coordinate:
         """Return the shape of a part of this mesh; fail unless dimensions and sizes are valid."""
         if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
-            rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
-            refuse(f"{rule} same number of dimensions")
+            refuse(
+                f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the "
+                "same number of dimensions"
+            )
         if min(shape) <= 0:
             refuse(f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
@@ -227,8 +229,7 @@ class MeshDevice:
         if shape == self._shape:
             return
         if max(shape) == count and max(self._shape) != count:
-            line = line_coordinates(self._shape, (0, 0), count)
-            self.chips = tuple(map(self.id_at, line))
+            self.chips = tuple(map(self.id_at, line_coordinates(self._shape, (0, 0), count)))
         elif max(shape) != count:
             where = {self.system.coordinate_of[device]: device for device in self.chips}
             sides = tuple(len(set(axis)) for axis in zip(*where))
@@ -320,8 +321,7 @@ def compute_distribution_to_mesh_mapping(
     A distribution that fits the mesh in every dimension starts at the mesh's corner. Any other
     distribution fills the devices in row-major order.
     """
-    devices = devices_of(tuple(distribution_shape), tuple(mesh_shape), None)
-    return list(map(MeshCoordinate, devices))
+    return [*map(MeshCoordinate, devices_of(tuple(distribution_shape), tuple(mesh_shape), None))]
 
 
 # ---------------------------------------------------------------- traces

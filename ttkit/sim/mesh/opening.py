@@ -347,8 +347,7 @@ def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, TapeWithoutVa
     """
     # Any system serves, because a dry run makes no plans. Only the check of `num_links` in
     # reduce_scatter reads the links of this system.
-    ids = tuple(range(math.prod(shape)))
-    mesh = MeshDevice(SYSTEMS["galaxy"], ids, shape, has_values=False)
+    mesh = MeshDevice(SYSTEMS["galaxy"], tuple(range(math.prod(shape))), shape, has_values=False)
     mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
     others, calls = running[:], TapeWithoutValues(mesh)
     running[:] = [calls]

@@ -59,8 +59,7 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     """
     array, lead = shards(input_tensor)
     axis = lead + axis_of(input_tensor, dim)
-    values = softmax_of(array.swapaxes(axis, -1))
-    return result(input_tensor, values.swapaxes(axis, -1))
+    return result(input_tensor, softmax_of(array.swapaxes(axis, -1)).swapaxes(axis, -1))
 
 
 def scale_mask_softmax(
@@ -277,8 +276,7 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     last, keys = int(at.max(initial=0)) + 1, key.shape[-2]
     if last > keys:
         refuse(f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
-    behind = at[..., None, :, None] - np.arange(last)
-    added = np.where(hidden(behind, window), MASKED_SCORE, F(0))
+    added = np.where(hidden(at[..., None, :, None] - np.arange(last), window), MASKED_SCORE, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
@@ -367,8 +365,7 @@ def chunked_scaled_dot_product_attention(
     users, _, length, _ = input_tensor_q.shard_shape
     caches = input_tensor_k, input_tensor_v
     on = Operands(input_tensor_q, *caches, chunk_start_idx_tensor, page_table_tensor)
-    first = numbers(on.arrays[3], chunk_start_idx, on.lead)
-    at = first[..., None] + np.arange(length)
+    at = numbers(on.arrays[3], chunk_start_idx, on.lead)[..., None] + np.arange(length)
     _join_pages(on, users, int(at.max()) + 1)
     return on.result(_attended(on, at, sliding_window_size, scale))
 

@@ -48,14 +48,15 @@ def _dispatched(call: Call) -> Array:
     """
     tokens, chosen = (joined(call, t) for t in (call.tensor, call.others[0]))
     chips = places(call.mesh.grid, (0, 1))[..., None, None, None, None]
-    sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
-    return np.where(sent, tokens, 0)
+    return np.where(np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1), tokens, 0)
 
 
 def _combined(call: Call) -> Array:
     """Return the experts' results for each chip's tokens, [K, B, S, H], summed over `call.axes`."""
     metadata, _, once = call.others
-    shape, table, made = call.mesh._shape, _experts(call), values_on_all_chips(call.tensor)
+    shape = call.mesh._shape
+    table = _experts(call)
+    made = values_on_all_chips(call.tensor)
     chosen = values_on_all_chips(metadata)[..., 0, :, :, :]
     out = np.zeros((*shape, chosen.shape[-1], *made.shape[-3:]), made.dtype)
     for i, chip in enumerate(np.ndindex(*shape)):

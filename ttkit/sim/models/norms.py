@@ -74,8 +74,7 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
             TTKitError: the input, `weight` and `bias` differ in width.
         """
         on = Operands(input_tensor, residual_input_tensor, weight, bias)
-        width = input_tensor.shard_shape[-1]
-        scale = 1 / width
+        scale = 1 / input_tensor.shard_shape[-1]
 
         def rows(block: Array, out: Array) -> None:
             if centre:

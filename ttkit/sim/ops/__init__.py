@@ -395,8 +395,7 @@ def values_of(*given) -> tuple[Operands, list]:
 def _on_chips_of(tensor: Tensor, grid) -> Array:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"
-        cure = "the same mapper for both"
-        refuse(f"{rule} {list(tensor.grid.covers)}", cure)
+        refuse(f"{rule} {list(tensor.grid.covers)}", "the same mapper for both")
     return restricted(tensor._array, tensor.grid, grid)
 
 

@@ -110,7 +110,10 @@ def _binary(
     else:
         like, scalar = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)
-        given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
+        given = like.dtype
+        layout = like.layout
+        topology = like.topology
+        values = like.array
         _check_types(name, given, given)
         # A whole number that is too large wraps around; the comparison below finds this.
         number = np.asarray(scalar).astype(values.dtype)[()]

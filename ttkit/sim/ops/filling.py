@@ -51,7 +51,9 @@ def _filled_like(
     """Return a tensor with one value everywhere, in the shape, type and place of `tensor`."""
     if tensor.mesh is not None:
         on_mesh(tensor)
-    dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
+    dtype = dtype or tensor.dtype
+    layout = layout or tensor.layout
+    shape = tensor.shard_shape
     if device is not None and device is not tensor.mesh:
         return _filled(shape, fill_value, dtype=dtype, layout=layout, device=device)
     return _made(shape, fill_value, dtype, layout, tensor.grid, tensor.topology, tensor.mesh)

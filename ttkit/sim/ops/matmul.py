@@ -122,7 +122,9 @@ def _linear(
     on = Operands(a, b, bias, narrow=True)
     x, y, added = on.arrays
     # An operand of one dimension is a row on the left, and a column on the right.
-    lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
+    lead = on.lead
+    row = len(a.shard_shape) == 1
+    column = len(b.shard_shape) == 1
     x, y = with_rank(widened(x), lead, 2), y[..., None] if column else y
     if transpose_a:
         x = x.swapaxes(-1, -2)

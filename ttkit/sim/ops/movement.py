@@ -303,8 +303,7 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     on_mesh(tensor)
     for coordinate in tensor.grid.covers:
         one = grid_over(tensor.grid.mesh_shape, (coordinate,), tensor.mesh.owners)
-        shard = restricted(tensor._array, tensor.grid, one)
-        part = new_tensor(shard, *kind, one, tensor.topology)
+        part = new_tensor(restricted(tensor._array, tensor.grid, one), *kind, one, tensor.topology)
         part.mesh, part._allocation = tensor.mesh, tensor._allocation
         part.plain_memory_config = tensor.plain_memory_config
         result.append(part)

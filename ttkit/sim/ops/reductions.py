@@ -265,7 +265,9 @@ def _write_at(into: Array, axis: int, places: Array, values: Array, write=np.add
     """
     if blocks.idle[0]:
         return into
-    first, last, most = places.min(initial=0), places.max(initial=0), into.shape[axis]
+    first = places.min(initial=0)
+    last = places.max(initial=0)
+    most = into.shape[axis]
     if first < 0 or last >= most:
         refuse(f"index {first if first < 0 else last} is not one of 0 to {most - 1}")
     at: list[Array] = list(np.indices(places.shape, sparse=True))

@@ -62,8 +62,7 @@ def _erf(x: Array, out: Array, t: Array) -> None:
 
 
 def _gelu_erf(x: Array, out: Array, t: Array) -> None:
-    scaled = x * SQRT_HALF
-    _erf(scaled, out, t)
+    _erf(x * SQRT_HALF, out, t)
     out += 1
     out *= x
     out *= 0.5
@@ -95,8 +94,7 @@ gelu_tanh, gelu_erf, sigmoid_of, silu_of, erf_of = (
 
 def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
     scaled = x * beta
-    soft = np.log1p(np.exp(np.minimum(scaled, threshold))) / beta
-    return np.where(scaled > threshold, x, soft)
+    return np.where(scaled > threshold, x, np.log1p(np.exp(np.minimum(scaled, threshold))) / beta)
 
 
 def _gelu(

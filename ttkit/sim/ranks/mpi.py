@@ -106,7 +106,9 @@ class World:
             buffers: the memory of the messages, which is kept until all requests are done.
             more: other requests that must be done, too.
         """
-        everything, interrupted, start = [*requests, *more], False, time.perf_counter()
+        everything = [*requests, *more]
+        interrupted = False
+        start = time.perf_counter()
         try:
             if wait_until(lambda: self.mpi.Request.Testall(everything), (everything, buffers)):
                 return
@@ -125,8 +127,7 @@ class World:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
         self.in_step(asked)
         if settings.checks:
-            request = getattr(comm, f"I{call.lower()}")(*arguments)
-            self.wait([request], (), asked, arguments)
+            self.wait([getattr(comm, f"I{call.lower()}")(*arguments)], (), asked, arguments)
         else:
             getattr(comm, call)(*arguments)
 
@@ -276,7 +277,9 @@ def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
 def _added_up(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the sum over the group; between hosts MPI chooses the order of the additions."""
     mine = np.ascontiguousarray(collectives.summed(tensor.array, tensor.grid.shape, axes))
-    total, run, (comm, shared) = np.empty_like(mine), world().run, _communicator(group.hosts)
+    total = np.empty_like(mine)
+    run = world().run
+    comm, shared = _communicator(group.hosts)
     if shared is None:
         run(comm, "Allreduce", (mine, total), "all_reduce")
     else:

@@ -159,7 +159,9 @@ class MeshSocket:
 
     def _join(self, device: MeshDevice, end: SocketEndpoint, channel: _Channel) -> MeshSocket:
         device.check_open()
-        self._device, self._end, self._channel = device, end, channel
+        self._device = device
+        self._end = end
+        self._channel = channel
         self.shift = channel.shift
         # This has the connected chips of this rank, by the rank at the other end. Chips are in the
         # order of the receivers, so that values from one rank arrive in the order of the shards.

@@ -93,8 +93,7 @@ def _joined(arrays: Sequence, axis: int = 0) -> Absent:
 
 
 def _where(condition, yes, no) -> Absent:
-    shape = broadcast(*map(np.shape, (condition, yes, no)))
-    return absent(shape, np.result_type(yes, no))
+    return absent(broadcast(*map(np.shape, (condition, yes, no))), np.result_type(yes, no))
 
 
 def _taken(array, indices, axis: int) -> Absent:
@@ -110,7 +109,8 @@ def _taken_along(array, indices, axis: int) -> Absent:
 
 def _each(array, by, size: Callable[[int, Any], int]) -> Absent:
     """Return an array of sizes `size(n, item)`, for each size n of `array` and its item of `by`."""
-    return absent(list(map(size, array.shape, by)), array.dtype)
+    sizes = [size(n, item) for n, item in zip(array.shape, by, strict=True)]
+    return absent(sizes, array.dtype)
 
 
 RULES: dict[Any, Callable] = {

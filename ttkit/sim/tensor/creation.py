@@ -120,8 +120,7 @@ def from_torch(
     if device is not None and grid is not device.grid:
         cut, grid = onto_device(device, cut, grid)
     place = grid, topology, device, memory_config
-    shape = cut.shape[grid.lead :]
-    made = new_tensor(None, dtype, layout or Layout.ROW_MAJOR, *place, shape=shape)
+    made = new_tensor(None, dtype, layout or Layout.ROW_MAJOR, *place, shape=cut.shape[grid.lead :])
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
     elif dtype in dtypes.NARROW and cut.size >= dtypes.NARROW_FROM:
@@ -145,13 +144,13 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> Array:
         shared = np.may_share_memory(joined, array) or not joined.flags.writeable
         return np.array(joined, order="C") if shared else joined
     if grid.size != 1:
-        rule = f"Can't convert a tensor distributed on {MeshShape(grid.mesh_shape)!r} mesh to"
-        rule += " row-major logical tensor. Supply a mesh composer to concatenate multi-device"
-        rule += " shards."
+        rule = (
+            f"Can't convert a tensor distributed on {MeshShape(grid.mesh_shape)!r} mesh to "
+            "row-major logical tensor. Supply a mesh composer to concatenate multi-device shards."
+        )
         cure = "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)"
         if not grid.size:
-            far = grid.owner_of(grid.covers[0])
-            cure = f"host rank {far} has these values: read them there"
+            cure = f"host rank {grid.owner_of(grid.covers[0])} has these values: read them there"
         fail(describe("to_torch", (tensor,)), rule, cure)
     return np.array(array.reshape(tensor.shard_shape), order="C")
 

@@ -222,7 +222,9 @@ def after_collective(
             the same values.
         keeps: True if an axis that shards another dimension stays as it is.
     """
-    mesh, shape, placements = grid.mesh_shape, old._shape, list(old._placements)
+    mesh = grid.mesh_shape
+    shape = old._shape
+    placements = list(old._placements)
     if len(shape) < len(mesh):  # The distribution is one line over all chips.
         if max(mesh) == shape[0]:
             axis = None

@@ -358,7 +358,10 @@ def new_tensor(
     So an error about memory comes before the array is made.
     """
     tensor = object.__new__(Tensor)
-    tensor.dtype, tensor.layout, tensor.grid, tensor.mesh = dtype, layout, grid, mesh
+    tensor.dtype = dtype
+    tensor.layout = layout
+    tensor.grid = grid
+    tensor.mesh = mesh
     tensor.topology = topology
     if shape is None:
         shape = array.shape[grid.lead :]  # type: ignore[union-attr]

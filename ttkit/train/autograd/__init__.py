@@ -190,7 +190,9 @@ class Tensor:
             slopes: a function for each operand: it takes the gradient of the result and the two
                 values, and returns the gradient of the operand.
         """
-        x, y, inputs = self.full(), other, [self]
+        x = self.full()
+        y = other
+        inputs = [self]
         if isinstance(other, Tensor):
             y, inputs = other.full(), [self, other]
 

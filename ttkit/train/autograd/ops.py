@@ -368,7 +368,7 @@ def one_hot(ids: Value, numbers: Value) -> Value:
             a device has its shard of the numbers and gets zeros for tokens of other shards.
     """
     batch, length = ids.shape[0], ids.shape[-1]
-    column = ttnn.to_layout(ttnn.reshape(ids, (batch, 1, length, 1)), ttnn.TILE_LAYOUT)
+    column = _tiled(ttnn.reshape(ids, (batch, 1, length, 1)))
     return ttnn.eq(ttnn.typecast(column, numbers.dtype), numbers)
 
 

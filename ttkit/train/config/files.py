@@ -53,7 +53,9 @@ class _Reading:
     """A reader of a configuration and of the files that it names; it notes their faults."""
 
     def __init__(self, document: Document):
-        self.document, self.sections, self.findings = document, dict[str, Any](), list[Finding]()
+        self.document = document
+        self.sections = dict[str, Any]()
+        self.findings = list[Finding]()
 
     def settings(self) -> Settings:
         self.read(self.document)

@@ -98,8 +98,7 @@ class Experts(Module):
             check_divisible("num_experts", count, "the DDP size", layout.dp)
         self.router = Linear(width, count, False, layout)
         wide, start = (1, count, inner, width), uniform(width)
-        is_gated = config.model_type == "llama"
-        self.gate = Parameter(wide, start, layout, 2) if is_gated else None
+        self.gate = Parameter(wide, start, layout, 2) if config.model_type == "llama" else None
         self.up = Parameter(wide, start, layout, 2)
         self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
         # Each forward sets this loss, [1, 1, 1, 1], if `is_balancing` is true.

@@ -49,7 +49,9 @@ class Rotary(Module):
     """
 
     def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
-        self.width, self.config, self.layout = head_width, config, layout
+        self.width = head_width
+        self.config = config
+        self.layout = layout
         self._tables: dict[tuple[int, int], tuple[Value, Value]] = {}
 
     def frequencies(self) -> np.ndarray:
@@ -138,8 +140,7 @@ class Attention(Module):
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)
         if self.rotary:
-            whole = q.shape()[2] * layout.cp
-            cos, sin = cache.tables if cache else self.rotary.tables(0, whole, 2)
+            cos, sin = cache.tables if cache else self.rotary.tables(0, q.shape()[2] * layout.cp, 2)
             q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
@@ -308,8 +309,8 @@ class Transformer(Module):
         self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
     ):
         self.config, self.layout = config, layout or current_layout()
-        width, every = config.embedding_dim, range(config.num_blocks)
-        mine = every if blocks is None else blocks
+        width = config.embedding_dim
+        mine = range(config.num_blocks) if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
         if self.is_first or self.is_last:
             self.vocabulary = Vocabulary(
@@ -339,11 +340,10 @@ class Transformer(Module):
         """Return tokens [B, 1, 1, S] as vectors [B, 1, S, E]; a GPT adds those of the positions."""
         x = self.vocabulary.embed(ids)
         if self.position:
-            length = ids.shape[-1] * self.layout.cp
             if cache:
                 here = Tensor(cache.here, False) @ self.position
             else:
-                here = self._first_rows(self.position, length)
+                here = self._first_rows(self.position, ids.shape[-1] * self.layout.cp)
             x = x + local_part(here, self.layout)
         return self.dropout(x)
 

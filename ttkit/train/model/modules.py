@@ -109,11 +109,13 @@ class Parameter(Tensor):
         if self.expert:
             local[EXPERTS] //= layout.dp
         self.zero_dim = None if self.expert else layout.zero_dim(local)
-        self._zero_axes = [] if self.zero_dim is None else layout.replica_axes
+        # These are the arguments (dimension, mesh axis) of a collective for each axis in turn.
+        self._zero_cuts: list[tuple[int, int]] = []
         self.is_sharded = self.zero_dim is not None and layout.zero == 3
         shard = local.copy()
         if self.zero_dim is not None:
             shard[self.zero_dim] //= layout.zero_shards
+            self._zero_cuts = [(self.zero_dim, axis) for axis in layout.replica_axes]
         self.local_shape, self.shard_shape = tuple(local), tuple(shard)
         self.has_sharded_grad = False
         self.owner: int | None = None
@@ -162,20 +164,20 @@ class Parameter(Tensor):
 
     def _sharded(self, value: Value) -> Value:
         """Return each chip's ZeRO shard of a tensor that all replicas hold in full."""
-        for axis in self._zero_axes:
-            value = local_slice(value, self.zero_dim, axis)
+        for cut in self._zero_cuts:
+            value = local_slice(value, *cut)
         return value
 
     def _gathered(self, value: Value) -> Value:
         """Return the all-gather of the replicas' ZeRO shards."""
-        for axis in reversed(self._zero_axes):
-            value = ttnn.all_gather(value, self.zero_dim, cluster_axis=axis)
+        for dim, axis in reversed(self._zero_cuts):
+            value = ttnn.all_gather(value, dim, cluster_axis=axis)
         return value
 
     def scattered(self, grad: Value) -> Value:
         """Return each chip's ZeRO shard of the sum of the replicas' gradients."""
-        for axis in self._zero_axes:
-            grad = ttnn.reduce_scatter(grad, self.zero_dim, cluster_axis=axis)
+        for dim, axis in self._zero_cuts:
+            grad = ttnn.reduce_scatter(grad, dim, cluster_axis=axis)
         return grad
 
     # ------------------------------------------------------------ gradients

@@ -149,8 +149,7 @@ def all_gather(
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return on each device the slices of all devices, joined along `dim`."""
-    sharded = grad_output_type is GradOutputType.SHARDED
-    back = ttnn.reduce_scatter if sharded else local_slice
+    back = ttnn.reduce_scatter if grad_output_type is GradOutputType.SHARDED else local_slice
     return _collective("all_gather", tensor, ttnn.all_gather, back, cluster_axis, dim)
 
 
@@ -253,8 +252,7 @@ def synchronize_gradients(
             silently in these two cases), or no parameter has a gradient.
     """
     if cluster_axes is None:
-        context = AutoContext.get_instance().get_parallelism_context()
-        axis = context.get_ddp_axis()
+        axis = AutoContext.get_instance().get_parallelism_context().get_ddp_axis()
         if axis is None:
             fail(
                 "synchronize_gradients",

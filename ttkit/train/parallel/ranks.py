@@ -228,7 +228,9 @@ class MPITransport(Transport):
         name: Callable[[int], str] = "stage {}".format,
         timeout_factor: float = 1,
     ):
-        self.comm, self.layout, self.chunks = comm, layout, chunks
+        self.comm = comm
+        self.layout = layout
+        self.chunks = chunks
         self.name, self.timeout_factor = name, timeout_factor
         self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
@@ -298,8 +300,7 @@ class MPITransport(Transport):
         """
         source, tag = message.source.stage, self._tag(message)
         what = f"the {message.what} of {self.name(source)}"
-        factor = self.timeout_factor
-        wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=factor)
+        wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=self.timeout_factor)
         return True
 
     def take(self, message: Message) -> Array:

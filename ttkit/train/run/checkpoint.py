@@ -238,8 +238,7 @@ def begin_log(folder: Path, history: Sequence[Record], step: int) -> None:
     for later, path in checkpoints(folder).items():
         if later > step:
             path.rename(path.with_name(f"{path.name}.set_aside"))
-    lines = b"".join(record.line() for record in history)
-    write_whole(folder / LOG, lines, f"train in {folder}")
+    write_whole(folder / LOG, b"".join(map(Record.line, history)), f"train in {folder}")
 
 
 def log(folder: Path, record: Record) -> None:

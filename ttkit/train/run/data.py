@@ -113,13 +113,14 @@ class Batches:
 
     def __init__(self, dataset: TokenDataset, batch_size: int, seed: int | None = 42):
         if len(dataset) < batch_size:
-            size = dataset.sequence_length
             fail(
                 f"Batches(batch_size={batch_size})",
-                f"{len(dataset)} windows of {size} tokens do not fill one batch",
+                f"{len(dataset)} windows of {dataset.sequence_length} tokens do not fill one batch",
                 "a longer text, or a smaller batch_size or max_sequence_length",
             )
-        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.seed = seed
         self.rows = range(batch_size)  # `batch` returns these rows of the global batch.
 
     def __len__(self) -> int:

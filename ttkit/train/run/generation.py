@@ -49,8 +49,7 @@ class Sampler:
         keys, values = kept = self._kept[attention]
         for new, cache in zip((key, value), kept):
             # `update_cache` expects the sequences of the batch in dimension 2.
-            row = ttnn.permute(new.get_value(), (2, 1, 0, 3))
-            ttnn.update_cache(cache, row, self.position)
+            ttnn.update_cache(cache, ttnn.permute(new.get_value(), (2, 1, 0, 3)), self.position)
         return Tensor(keys, False), Tensor(values, False)
 
     def feed(self, position: int, tokens: Sequence[int]) -> None:

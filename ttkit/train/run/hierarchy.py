@@ -244,7 +244,9 @@ class Aggregator:
         """Forward weights and gradients until the optimizer ends the run; return how many steps
         there were.
         """
-        exchange, optimizer, count = self.exchange, self.optimizer_rank, 0
+        exchange = self.exchange
+        optimizer = self.optimizer_rank
+        count = 0
         while True:
             steps, running, weights = exchange.receive("weights", optimizer)
             exchange.send_weights(weights, steps, running)

@@ -61,7 +61,10 @@ class Optimizer:
     kinds: tuple[str, ...]  # Each key of the state begins with one of these words.
 
     def __init__(self, parameters: Parameters, config):
-        self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
+        self.parameters = dict(parameters)
+        self.config = config
+        self.lr = config.lr
+        self.steps = 0
         # A key is "<kind>/<parameter>", such as "exp_avg/<parameter>". On each chip, a value has
         # the shape of the shard of the parameter that this chip updates.
         self.state: dict[str, Value] = {}
@@ -152,7 +155,9 @@ class AdamW(Optimizer):
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """Update one parameter."""
-        config, state, dtype = self.config, self.state, parameter.dtype
+        config = self.config
+        state = self.state
+        dtype = parameter.dtype
         exp_avg, exp_avg_sq, master = (f"{kind}/{name}" for kind in self.kinds)
         has_master = config.master_weights and dtype != ttnn.float32
         if has_master:

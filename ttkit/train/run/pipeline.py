@@ -169,7 +169,9 @@ class PipelineTrainer(Trainer):
     # ------------------------------------------------------------ parts
     def _open(self, settings: Settings) -> None:
         """Open the mesh of this rank or use the given meshes, and find the number of this rank."""
-        multihost, meshes, ranks = settings.multihost_config, self._meshes, DistributedContext()
+        multihost = settings.multihost_config
+        meshes = self._meshes
+        ranks = DistributedContext()
         self.rank, self.comm = ranks.rank(), None
         self.world = ranks.size() if meshes is None else len(meshes)
         self.num_stages = len(multihost.blocks_per_stage) or self.world
@@ -255,8 +257,7 @@ class PipelineTrainer(Trainer):
             own = self.parameters[name]
             along = own.layout.replica_axes
             cuts = (own.layout.tp_axis, own.shard_dim), *((axis, own.zero_dim) for axis in along)
-            array = to_host(own.get_grad(), *cuts)
-            grads[name] = array[:, :, : own.global_shape[2]]
+            grads[name] = to_host(own.get_grad(), *cuts)[:, :, : own.global_shape[2]]
             self.transport.put(Message("weight gradients", 0, here, there), grads[name])
         for name, here, there in mine:
             message = Message("weight gradients", 0, there, here)
@@ -288,7 +289,10 @@ class PipelineTrainer(Trainer):
 
     def _do(self, stage: Stage, task: Task, data: Data) -> float:
         """Do one action of a stage; return what the action adds to the loss."""
-        action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
+        action = task.action
+        loss = 0.0
+        start = time.time()
+        layout = stage.layout
         given = self.transport.receive(task.receive, layout) if task.receive else None
         parts = self.schedule.micro_batches
         if action.kind == "F":

@@ -82,8 +82,9 @@ class SchedulePicture:
         lines = [
             f"{name:<{width}} |{self._row(slots)}| {about}" for name, slots, about in self.rows
         ]
-        problem = [self.problem] if self.problem else []
-        return "\n  ".join([self.title, *lines, *problem])
+        if self.problem:
+            lines.append(self.problem)
+        return "\n  ".join([self.title, *lines])
 
     def _row(self, slots: tuple[Slot, ...]) -> str:
         """Return a lane as text, in which each character stands for an equal share of the time.
@@ -121,8 +122,7 @@ class SchedulePicture:
         def bar(stage: int, action: Action, start: float = 0, end: float = 0) -> Bar:
             fill = shade(action.kind, action.chunk, chunks)
             drag = f"{stage} {action}" if touchable else ""
-            trace = str(action.micro_batch)
-            return Bar(start, end, action.kind, str(action), fill, drag, trace)
+            return Bar(start, end, action.kind, str(action), fill, drag, str(action.micro_batch))
 
         for stage, (name, slots, about) in enumerate(self.rows):
             never = [bar(stage, action) for action in self.schedule.actions[stage][len(slots) :]]

@@ -64,8 +64,7 @@ class PlanBuilder(Touched):
     @property
     def plan(self) -> Plan:
         """The plan so far, without a last step that has no transfers."""
-        steps = self._steps if self._steps[-1] else self._steps[:-1]
-        return self._with(steps)
+        return self._with(self._steps if self._steps[-1] else self._steps[:-1])
 
     def _with(self, steps: list[list[Transfer]]) -> Plan:
         return replace(self._empty, steps=tuple(map(tuple, steps)))
@@ -109,7 +108,9 @@ class PlanBuilder(Touched):
         self._say(f"Undone. This is step {len(self._steps)}.")
 
     def _say(self, text: str) -> None:
-        self.says, self._new, self._needless = text, set[tuple[int, int]](), False
+        self.says = text
+        self._new = set[tuple[int, int]]()
+        self._needless = False
 
     def _obvious(self, source: int, destination: int) -> int:
         """Return the newest chunk of the source that the destination lacks.
@@ -207,8 +208,7 @@ def _figures(plan: Plan) -> tuple[int, int, int]:
     They are the number of steps, the bytes over the busiest pair in one direction, and the bytes of
     extra memory on a chip.
     """
-    most = max(plan.bytes_per_link.values(), default=0)
-    return len(plan.steps), most, plan.peak_extra_bytes
+    return len(plan.steps), max(plan.bytes_per_link.values(), default=0), plan.peak_extra_bytes
 
 
 def _buttons(drawing: StepCells, step: StepPicture) -> None:

@@ -64,7 +64,9 @@ class Page(Lines):
 
     def __init__(self, trainer, end: int, prompt: str = ""):
         super().__init__(trainer, end)
-        self.drawn, self.prompt, self.sample = time.monotonic(), prompt, ""
+        self.drawn = time.monotonic()
+        self.prompt = prompt
+        self.sample = ""
         # IPython's display handle updates the page. It stays None if no progress is shown.
         self.handle: Any = None
         if shows_progress():
@@ -119,7 +121,6 @@ def progress(trainer, end: int, prompt: str = "") -> Lines:
         prompt: a page also shows how the model continues this text, if it is given.
     """
     # The notebook shows the output of an engine, so an engine must not draw a page.
-    launched = "OMPI_COMM_WORLD_RANK" in os.environ
-    if trainer.world == 1 and in_notebook() and not launched:
+    if trainer.world == 1 and in_notebook() and "OMPI_COMM_WORLD_RANK" not in os.environ:
         return Page(trainer, end, prompt)
     return Lines(trainer, end)
