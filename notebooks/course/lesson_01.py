@@ -222,9 +222,9 @@ Exercise(
         "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
         "the chip at the other end. Axis 0 is a step to another row, axis 1 to another column.",
         "For each axis, and for the steps -1 and 1, start from spot = "
-        "list(system.coordinate_of[device]) and add the step to spot[axis]. If spot[axis] is then "
-        "outside range(system.shape[axis]), take spot[axis] % system.shape[axis] if "
-        "system.wraps[axis] is True, and skip the step otherwise.",
+        "list(system.coordinate_of[device]) and add the step to spot[axis]. Is spot[axis] now "
+        "outside range(system.shape[axis])? Then take spot[axis] % system.shape[axis] where "
+        "system.wraps[axis] is True; otherwise skip the step.",
         "The id at a coordinate is system.ids[spot[0]][spot[1]]; put the ids into a set.",
     ],
 )

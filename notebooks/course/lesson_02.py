@@ -109,7 +109,7 @@ Exercise(
         "only the last two dimensions are rounded up to 32": lambda shape, devices, dim: (
             2 * math.prod(map(_up, _shard(shape, devices, dim)))
         ),
-        "multiply by the dimensions before the last two, too": lambda shape, devices, dim: (
+        "also multiply by the dimensions before the last two": lambda shape, devices, dim: (
             2 * _in_tiles(_shard(shape, devices, dim)[-2:])
         ),
     },

@@ -76,7 +76,7 @@ Exercise(
         "PlacementShard(0) and PlacementReplicate().",
         "The gradient of w is 2/N xᵀ(xw - y). N counts all elements of y, not those of a device. "
         "Which devices hold different samples of the same columns?",
-        "One ttnn.all_reduce with cluster_axis=0 of ttnn.matmul(x, error, transpose_a=True); then "
+        "Call ttnn.all_reduce with cluster_axis=0 on ttnn.matmul(x, error, transpose_a=True), then "
         "multiply by 2 / y.size.",
     ],
 )

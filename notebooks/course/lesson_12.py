@@ -80,12 +80,14 @@ Exercise(
     },
     budget=Budget(link_bytes=_enough),
     rtol=1e-4,
-    praise="the weights of one device, no more bytes than an all-reduce, 1/n of the moments",
+    praise="one device's weights, with no more bytes than an all-reduce and 1/n of the moments",
     hints=[
         "Which part of the mean gradient can this chip own, if the all-reduce stops halfway?",
-        "reduce_scatter adds the gradients and gives each chip a part. Which part of w is that?",
+        "reduce_scatter adds the gradients and gives each chip a part. Which part of w does that "
+        "chip update?",
         "ttnn.mesh_partition cuts w in the same way and sends nothing. The mean is the sum divided "
         "by w.device().shape[axis].",
-        "reduce_scatter, multiply, mesh_partition, update, all_gather: with cluster_axis=axis.",
+        "Call reduce_scatter, multiply, mesh_partition, update and all_gather, in this order. The "
+        "three collectives take cluster_axis=axis.",
     ],
 )

@@ -66,7 +66,8 @@ Exercise(
         "Which weight does x @ w need, and how long does a chip need it?",
         "The gradient of w is xᵀ dy, where dy is rest(y). Which collective adds it up and leaves "
         "each chip with its own rows?",
-        "all_gather, matmul, deallocate, rest, matmul with transpose_a=True, reduce_scatter: both "
-        "collectives on dimension 0, along cluster_axis=axis. How does a sum become a mean?",
+        "In this order: all_gather, matmul, deallocate, rest, matmul with transpose_a=True, "
+        "reduce_scatter. Both collectives take dimension 0 and cluster_axis=axis. How does a sum "
+        "become a mean?",
     ],
 )

@@ -29,7 +29,7 @@ Exercise(
     },
     praise="these are the lists of 1F1B, also with fewer micro-batches than stages",
     hints=[
-        "How many stages come after this one? How many forwards are its warm-up?",
+        "How many stages come after this one? How many forwards are in its warm-up?",
         "It does min(stages - 1 - stage, micro_batches) of them. Which B follows the next F?",
         "After `ahead` forwards, B(i) follows F(ahead + i). The last `ahead` backwards are left.",
     ],
@@ -69,7 +69,7 @@ Exercise(
     rules=worse,
     praise="that was the faulty stage",
     hints=[
-        "Look at the boxes with a red rim: what does each stage wait for, and which one sends it?",
+        "Look at the boxes outlined in red: what does each stage wait for, and which one sends it?",
         "How many forwards does the last stage do before B0? Does a stage follow it?",
         "The last stage can do B0 right after F0. Write its whole list in this way.",
     ],

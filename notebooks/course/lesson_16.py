@@ -65,7 +65,7 @@ Exercise(
     },
     budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
     rtol=1e-4,
-    praise="the mean on each of {n} devices, and each sum crosses the network once",
+    praise="each of {n} devices has the mean, and each sum crosses the network once",
     hints=[
         "Which collective leaves each chip with one part of its host's sum?",
         "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "

@@ -58,7 +58,7 @@ def step(layout: Layout):
 def compare(name: str, wanted: np.ndarray, layout: Layout) -> None:
     """Compare a step with that of one chip, and print the collectives of its two passes."""
     found, passes = step(layout)
-    lessons.same(wanted, found, f"{name}: one chip's loss and all its gradients", 1e-3, 1e-5)
+    lessons.same(wanted, found, f"{name}: loss and all gradients equal one chip's", 1e-3, 1e-5)
     sends = [record for record in passes.records if record.bytes_on_links]
     for call, records in grouped(sends, lambda record: last_name(record.name)).items():
         total = sum(record.bytes_on_links for record in records)
@@ -87,7 +87,7 @@ Exercise(
     praise="in three cases your sequence is the longest that fits",
     hints=[
         "How many vectors does one token take in one block? Which of them does n divide?",
-        "Of 17 vectors of 2 * width bytes n divides 12; with sequence parallelism all 17.",
+        "Of 17 vectors of 2 * width bytes, n divides 12, or all 17 with sequence parallelism.",
         "int(room / (2 * width * blocks * (5 + 12 / n))), or 17 / n with sequence parallelism.",
     ],
 )
@@ -124,10 +124,10 @@ Exercise(
     },
     budget=Budget(link_bytes=_enough),
     rtol=1e-4,
-    praise="the gradient of one device, and no chip received tokens of others",
+    praise="it is the gradient of one device, and no chip received the tokens of others",
     hints=[
         "Which chip has the normed values of a token? What must be summed before they are used?",
-        "reduce_scatter adds the sums along the tokens, and leaves each chip its own tokens.",
+        "reduce_scatter adds the chips' sums, and leaves each chip those of its own tokens.",
         "Multiply by the chip's normed values, sum over its tokens (ttnn.sum with dim=2 and "
         "keepdim=True), and all_reduce the row.",
     ],

@@ -44,7 +44,7 @@ Exercise(
     ],
     reads=lambda places, *_: list(places),
     mistakes={
-        "places count from 0": lambda tokens, capacity: [
+        "places are counted from 0": lambda tokens, capacity: [
             place + (place >= 0) for place in _positions(tokens, capacity)
         ],
         "each expert has a queue of its own": lambda tokens, capacity: _positions(

@@ -75,7 +75,7 @@ def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
 
 def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
     part = _busiest(traffic, chips, dealt)[1] / _in_order(traffic, chips)
-    return f"the busiest pair carries {part:.0%} of its load with experts in numerical order"
+    return f"the busiest pair carries {part:.0%} of what it carries in numerical order"
 
 
 _ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]

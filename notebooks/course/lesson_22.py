@@ -14,7 +14,7 @@ Exercise(
         "a bfloat16 has two bytes, not four": lambda: 2000,
         "these are the tokens of all eight devices": lambda: 8000,
     },
-    praise="four sevenths of the tokens that a line needs",
+    praise="that is four sevenths of the tokens that a line needs",
     hints=[
         "How many steps do the links of a ring take for an all-reduce? Lesson 05 has a table.",
         "The links of this ring take 2 * 4 steps, each with an eighth of the gradients.",

@@ -75,7 +75,7 @@ Exercise(
     asks="the text",
     reads=_given,
     rules=_misplaced,
-    praise="4 ranks on 3 hosts, each with its mesh, its place in it and its cards; the linter "
+    praise="4 ranks on 3 hosts, each with its mesh, its part of it and its cards; the linter "
     "finds nothing",
     hints=[
         "Ranks fill the slots of hosts.txt from the top. On which host does each of the four run?",

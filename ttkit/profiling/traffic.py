@@ -275,8 +275,8 @@ class Sums:
             if any(held.lead[axis : axis + 1] == (1,) for held in terms):
                 self._warn(
                     event,
-                    f"adds the same term to a partial sum on each chip of axis {axis}, from the "
-                    f"matmul at {where}: the sum will have this term once for each chip",
+                    f"adds the same term to a partial sum on each chip of axis {axis}: the sum "
+                    f"from the matmul at {where} will have this term once for each chip",
                 )
 
     def _reduced(self, event: Event, parts: Parts) -> Parts:

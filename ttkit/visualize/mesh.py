@@ -102,7 +102,7 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     if grid.pairs:
         notes.append(f"Each line is an ethernet link, {grid.links} for each pair of linked chips.")
         if not all(map(grid.straight, grid.pairs)):
-            notes.append("A curve has all links of two chips that are not drawn side by side.")
+            notes.append("A curve shows all links of two chips that are not drawn side by side.")
     elif len(grid.devices) > 1:
         notes.append("No two of these chips are linked.")
     if grid.fold:

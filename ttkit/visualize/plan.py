@@ -344,7 +344,7 @@ def _notes(picture: StepPicture, small: bool) -> list[str]:
     numbers = "" if small else ", with the numbers of its chunks"
     added = "; orange where the chip adds it to its own chunk" if plan.adds else ""
     return [
-        f"{box}. An outline marks what is new in this step; the mouse follows a chunk.",
+        f"{box}. An outline marks what is new in this step; point at a chunk to follow it.",
         f"Each arrow is a transfer from chip to chip{links}{numbers}{added}.",
     ]
 

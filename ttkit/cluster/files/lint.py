@@ -153,7 +153,7 @@ def _slots(launch: _Launch) -> Iterator[Fault]:
     ranks, slots = len(launch.bindings.rank_bindings), len(launch.hosts)
     rule = f"{counted(ranks, 'rank')}, but {launch.hosts_file} has {counted(slots, 'slot')}"
     if slots and ranks > slots:
-        yield RANKS, rule, f"raise slots= there to {ranks} in all, or add hosts"
+        yield RANKS, rule, f"give it {ranks} slots in all, or add hosts"
     elif ranks < slots:
         yield RANKS, rule, "lower slots= there, or add bindings", "warning"
 
@@ -175,7 +175,7 @@ def _devices(launch: _Launch) -> Iterator[Fault]:
             cure = "give each rank devices of its own, or its own host in a rankfile"
             yield where, f"{rule}{numbered('device', clash)}{on}", cure
         elif not value and others:
-            rule = f"rank {rank} sees all devices, but shares its host{on} with "
+            rule = f"rank {rank} sees all devices, but shares {host or 'its host'} with "
             cure = f'env_overrides: {{{DEVICES}: "0,1"}} with devices of its own for each rank'
             yield where, rule + numbered("rank", others), cure, "warning"
 
@@ -198,11 +198,11 @@ def _against(
         elif place >= hosts_of[mesh]:
             last = hosts_of[mesh] - 1
             rule = f"Local mesh binding host_rank {place} {missing}: mesh {mesh} has "
-            cure = f"{f'0 to {last}' if last else '0'}, or change host_topology in the descriptor"
+            cure = f"use {f'0 to {last}' if last else 0}, or change host_topology in the descriptor"
             yield (*where, "mesh_host_rank"), rule + counted(last + 1, "host"), cure
     for mesh, number in hosts_of.items():
         have = {binding.mesh_host_rank or 0 for binding in ranks if binding.mesh_id == mesh}
         if lacking := sorted(set(range(number)) - have):
-            rule = f"no rank for mesh {mesh}, {numbered('host rank', lacking)} of {name}"
+            rule = f"no rank has {numbered('host rank', lacking)} of mesh {mesh} in {name}"
             cure = "add its binding: the fabric waits for every host of the descriptor"
             yield RANKS, rule, cure, "warning"
