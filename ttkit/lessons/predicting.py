@@ -105,10 +105,10 @@ def verdict(guess: Guess, actual) -> str:
     """
     fact = as_number(actual)
     if fact is None:
-        return "right" if plain(guess) == plain(actual) else "not it"
+        return "right" if plain(guess) == plain(actual) else "not right"
     if isinstance(guess, str):
         number = read_guess(guess.replace(",", "."))  # Some learners write a decimal comma.
-        return verdict(number, actual) if isinstance(number, (int, float)) else "not it"
+        return verdict(number, actual) if isinstance(number, (int, float)) else "not right"
     if guess == fact:
         return "right"
     if isinstance(actual, float) and math.isclose(guess, fact, rel_tol=0.05):
