@@ -54,11 +54,11 @@ DEFECTS = {
         ("host_rank: 1", "host_rank: 2"),
         "8: error: Local mesh binding host_rank 2 not found in mesh graph descriptor "
         "mgd.textproto: mesh 0 has 2 hosts",
-        "0 to 1, or change host_topology in the descriptor",
+        "use 0 to 1, or change host_topology in the descriptor",
     ),
     "host without rank": (
         ("host_rank: 1", "host_rank: 2"),
-        "1: warning: no rank for mesh 0, host rank 1 of mgd.textproto",
+        "1: warning: no rank has host rank 1 of mesh 0 in mgd.textproto",
         "add its binding",
     ),
     "no quotes, one number": (
@@ -84,7 +84,7 @@ DEFECTS = {
     ),
     "no devices named": (
         ('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', ""),
-        "6: warning: rank 1 sees all devices, but shares its host on localhost with rank 0",
+        "6: warning: rank 1 sees all devices, but shares localhost with rank 0",
         "TT_VISIBLE_DEVICES",
     ),
     "devices for all": (
