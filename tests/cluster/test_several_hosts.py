@@ -52,7 +52,8 @@ def sync(hosts):
 
 
 def ttkit(hosts, *words, **environment):
-    return hosts.call("node-1", [PYTHON, "-m", "ttkit", *words], **environment)
+    # pytest-xdist's workers have a terminal of 80 columns, where long lines would be broken.
+    return hosts.call("node-1", [PYTHON, "-m", "ttkit", *words], **{"COLUMNS": "120"} | environment)
 
 
 def states(done):
