@@ -144,9 +144,9 @@ def test_a_longer_prompt_takes_longer(config, tiles):
 def test_a_short_prompt_leaves_rows_of_cores_idle():
     """Four tiles are at work on four of eight rows of cores, as long as eight tiles on all."""
     wide = replace(SMALL, intermediate_dim=2**18)  # so that attention counts for little
-    four, eight = (plan(wide, prompt=32 * tiles).prefill_s["products"] for tiles in (4, 8))
+    four, eight = (plan(wide, prompt=32 * tiles).prefill_s["matmuls"] for tiles in (4, 8))
     assert four == pytest.approx(eight, rel=0.01)
-    assert plan(wide, prompt=512).prefill_s["products"] == pytest.approx(2 * eight, rel=0.01)
+    assert plan(wide, prompt=512).prefill_s["matmuls"] == pytest.approx(2 * eight, rel=0.01)
 
 
 def test_two_collectives_a_layer_and_the_heads():
@@ -179,8 +179,8 @@ def test_a_decode_step_reads_what_it_needs():
 
 
 def test_products_count_where_they_take_longer_than_their_weights():
-    assert plan(batch=32).decode_s["products"] == 0
-    assert plan(batch=8192, context=32).decode_s["products"] > 0
+    assert plan(batch=32).decode_s["matmuls"] == 0
+    assert plan(batch=8192, context=32).decode_s["matmuls"] > 0
 
 
 def test_types_of_weights():

@@ -162,7 +162,7 @@ COUNTS = {
     "concat": (lambda x: ttnn.concat([x, x], dim=0), 0, 2 * X, 2 * X),
     "ones": (lambda x: ttnn.ones([2, 40, 70], device=x.device(), **TILES), 0, 0, X),
     "in place": (lambda y, out: ttnn.add_(y, out), 64 * 64, 2 * Y, Y),
-    "into": (lambda y, out: ttnn.add(y, y, output_tensor=out), 64 * 64, 2 * Y, Y),
+    "into an operand": (lambda y, out: ttnn.add(out, y, output_tensor=out), 64 * 64, 2 * Y, Y),
     "with itself": (lambda y: ttnn.add(y, y), 64 * 64, 2 * Y, Y),
     "a part": (lambda y: y[:32, :], 0, Y // 2, Y // 2),
     "embedding": (lambda tokens, table: EMBED(tokens, table), 0, 4 * 32 + 2 * 32 * 64, 2 * 32 * 64),

@@ -163,7 +163,7 @@ class InferencePlan:
         traffic = busy_traffic(self.topology.link)
         return {
             "weights from DRAM": dram_s(chip, read),
-            "products": compute_s(chip, 2 * in_tiles(rows) * blocks / busy + more, FIDELITY),
+            "matmuls": compute_s(chip, 2 * in_tiles(rows) * blocks / busy + more, FIDELITY),
             "collectives": sum(n * cost(p, traffic).time_s for _, n, p in self.traffic(rows)),
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
         }
@@ -173,7 +173,7 @@ class InferencePlan:
         """Modelled seconds of a decode step. Matmuls overlap with the reads of their weights, so
         only the longer of the two counts."""
         times = self._times(self.batch // self.layout.dp)
-        times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
+        times["matmuls"] = max(0.0, times["matmuls"] - times["weights from DRAM"])
         return times | {"KV cache from DRAM": dram_s(self.system.chip, self.memory["KV cache"])}
 
     @cached_property
@@ -265,7 +265,7 @@ class Serving(Choices):
             ]
             for plan in self.fitting
         ]
-        columns = ["<layout of a host", "tokens/s", "tokens/s/user", "first token", "GB a chip"]
+        columns = ["<layout of a host", "tokens/s", "tokens/s/user", "first token", "GB per chip"]
         found = [Report(f"{self.title}, modelled", columns, rows)]
         if self.refused:
             why = [[str(each.layout), each.refused] for each in self.refused]

@@ -18,7 +18,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.lessons import progress
 from ttkit.lessons.comparing import CheckFailed, answer_difference, in_lines, values_mean_something
-from ttkit.lessons.predicting import brief, one_line
+from ttkit.lessons.predicting import brief, shortened
 from ttkit.visualize.drawing import message_box, on_page
 from ttkit.visualize.tables import Report
 from ttkit.visualize.widgets import show_widget
@@ -72,7 +72,7 @@ def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
     name = asks.partition("(")[0]
     for arguments in cases:
         result = answer(*copy.deepcopy(arguments))
-        where = one_line(f"{name}({', '.join(map(in_call, arguments))})")
+        where = shortened(f"{name}({', '.join(map(in_call, arguments))})")
         yield Run(arguments, result, where, dict(zip(parameters(asks), arguments)))
 
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from html import escape
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from ttkit.lessons import progress
@@ -46,10 +46,10 @@ def brief(value) -> str:
         >>> brief("4"), brief([0] * 99)
         ("'4'", '[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ...')
     """
-    return one_line(repr(value))
+    return shortened(repr(value))
 
 
-def one_line(text: str) -> str:
+def shortened(text: str) -> str:
     """Return a text, cut to 60 characters if it has more than 80. Line breaks stay, so the result
     may have several lines."""
     return text if len(text) <= 80 else f"{text[:60]} ..."
@@ -90,7 +90,7 @@ def shown(value) -> str:
     """Return a number with commas, or any other value as short text."""
     number = as_number(value)
     if number is None:
-        return one_line(str(value))
+        return shortened(str(value))
     return f"{number:,}" if isinstance(number, int) and abs(number) < 10**15 else f"{number:,.6g}"
 
 
@@ -111,7 +111,7 @@ def verdict(guess: Guess, actual) -> str:
         return verdict(number, actual) if isinstance(number, (int, float)) else "not right"
     if guess == fact:
         return "right"
-    if isinstance(actual, float) and math.isclose(guess, fact, rel_tol=0.05):
+    if not isinstance(actual, Integral) and math.isclose(guess, fact, rel_tol=0.05):
         return "close enough"
     larger, smaller = max(guess, fact), min(guess, fact)
     if smaller > 0 and larger >= 2 * smaller:

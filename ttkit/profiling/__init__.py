@@ -180,7 +180,7 @@ def last_name(name: str) -> str:
 
 # ---------------------------------------------------------------- the profile
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
-    "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
+    "<operation|calls|flops per chip|moved per chip|on links|time, modelled|of the time".split("|")
 )
 # This key has the end of a call on its last chip. If a chip takes no part in the call,
 # but has to wait for it, the chip waits until then.

@@ -85,7 +85,7 @@ def layout_tables(layouts, most: int) -> list[Report]:
     count = f"{len(layouts.fitting)} layouts fit, {len(layouts.refused)} were refused"
     if len(layouts.fitting) > most:
         count += f"; the fastest {most}"
-    columns = ["<layout", "tokens/s", "MFU", "GB a chip", "<mesh", "sent by a chip"]
+    columns = ["<layout", "tokens/s", "MFU", "GB per chip", "<mesh", "sent by a chip"]
     columns += ["exposed", "bubble", "step, modelled", "overlapped"]
     found = [Report(f"{layouts.title}: {count}", columns, rows)]
     if layouts.refused:
@@ -163,7 +163,7 @@ LOOK = """<style>
 </style>"""
 SPOT = (
     '<span role="button" tabindex="0" data-act="{0}" title="{1.layout}: {1.point[1]:,.0f} '
-    'tokens/s, {1.point[0]:.2f} GB a chip" style="left:{2:.2%};bottom:{3:.2%}"></span>'
+    'tokens/s, {1.point[0]:.2f} GB per chip" style="left:{2:.2%};bottom:{3:.2%}"></span>'
 )
 # Compute is not in the list: it is not a wait, even if it takes the longest.
 WAITS = ("communication", "bubble", "optimizer")
@@ -188,7 +188,7 @@ class LayoutMap(Curves):
             longest = max(WAITS, key=each.times._asdict().__getitem__)
             curves[f"longest wait: {longest}"].append(each.point)
         title = f"{layouts.title}: modelled tokens/s"
-        super().__init__(title, curves, 5, over="GB a chip", dots=[*curves][1:])
+        super().__init__(title, curves, 5, over="GB per chip", dots=[*curves][1:])
 
     def spots(self, ax) -> str:
         """Return a spot to click over each point."""
