@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ttkit.layouts.passes import Pass, give_grads, model_of, part_of, pass_of
 from ttkit.layouts.recording import Ends, Recording, Sends, dry_run, is_on
 from ttkit.sim.tape import stored_bytes
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Layout, tiled
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
-from ttkit.train.model.modules import Parameter, tiled
+from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients, owners
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 

@@ -26,10 +26,9 @@ from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
 from ttkit.layouts.report import Candidate, Choices
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.plans.cost import busy_traffic
-from ttkit.train.config.layout import TILE, Layout, in_tiles
+from ttkit.train.config.layout import TILE, Layout, in_tiles, tiled
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
-from ttkit.train.model.modules import tiled
 from ttkit.words import short
 
 # `TILE_BYTES` has the sizes of block floats for a tile of 1024 elements. The bytes of one element

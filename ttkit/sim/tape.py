@@ -85,7 +85,8 @@ class CollectiveRecord(NamedTuple):
     def plan(self) -> Plan:
         """The transfers that cards would make."""
         build = getattr(collectives, self.collective)
-        return build(topology(self.mesh), self.shard_bytes, **dict(self.how))  # type: ignore[no-any-return]
+        there = topology(self.mesh)
+        return build(there, self.shard_bytes, **dict(self.how))  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)

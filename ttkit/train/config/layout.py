@@ -4,6 +4,7 @@ planner take it."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -67,6 +68,17 @@ def in_tiles(size: int, tile: int = TILE) -> int:
         (32, 64, 96)
     """
     return -(-size // tile) * tile
+
+
+def tiled(shape: Sequence[int]) -> int:
+    """Return how many elements a tensor has when its last two dimensions fill whole tiles of 32.
+
+    Example:
+        >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
+        (12288, 36864)
+    """
+    *front, rows, columns = shape
+    return math.prod(front) * in_tiles(rows) * in_tiles(columns)
 
 
 def zigzag(length: int, parts: int) -> np.ndarray:

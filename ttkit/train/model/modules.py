@@ -7,16 +7,15 @@ planned. The same seed gives the same model on every mesh."""
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops
-from ttkit.train.config.layout import Layout, in_tiles
+from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext, DistributedConfig, ParallelismContext, current_layout
 from ttkit.train.parallel.distributed import (
     GradOutputType,
@@ -54,17 +53,6 @@ def normal(deviation: float = 0.02) -> Initializer:
 def constant(value: float) -> Initializer:
     """Return an initializer that sets all elements to the same number."""
     return lambda generator, shape: np.full(shape, value)
-
-
-def tiled(shape: Sequence[int]) -> int:
-    """Return how many elements a tensor has when its last two dimensions fill whole tiles of 32.
-
-    Example:
-        >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
-        (12288, 36864)
-    """
-    *front, rows, columns = shape
-    return math.prod(front) * in_tiles(rows) * in_tiles(columns)
 
 
 class Parameter(Tensor):
@@ -203,8 +191,8 @@ class Parameter(Tensor):
         """Add to the gradient accumulated so far.
 
         With ZeRO 2 and 3, a reduce-scatter first adds up the gradients of the chips and gives each
-        its shard of the sum. Only `average_gradients` divides it, once
-        a step, so that backward does not wait for the arrival of each sum.
+        its shard of the sum. Only `average_gradients` divides it, once a step, so that backward
+        does not wait for the arrival of each sum.
         """
         super().add_grad(self.scattered(grad) if self.layout.zero >= 2 else grad)
 

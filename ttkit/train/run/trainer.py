@@ -20,10 +20,10 @@ from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.files import read_settings
+from ttkit.train.config.layout import tiled
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, open_layout
 from ttkit.train.model.models import create_model
-from ttkit.train.model.modules import tiled
 from ttkit.train.parallel.data_parallel import (
     average_gradients,
     average_over_ranks,
