@@ -36,7 +36,7 @@ def other_way_round():
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "26.hosts": ([4, 4.0], {"each sends 2 (n - 1) / n of": 8, "50 / 8 GB/s": 16}),
-        "27.cables": ([16, 16.0], {"add border(mesh, 1) - border(mesh, 4)": 64}),
+        "27.cables": ([16, 16.0], {"add border(mesh, 1) - border(mesh, 4)": 32}),
         "28.bindings": (
             [BINDINGS, other_way_round()],
             {
@@ -50,7 +50,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 .replace("mesh_host_rank: x", "mesh_host_rank: 1"),
                 "both claim mesh_id 2, mesh_host_rank 0": but(", mesh_host_rank: 1", ""),
                 "without quotes is not a string\n  try: put quotes": but('"2,3"', "2"),
-                "rank 1 sees all devices, but shares": but(
+                "rank 1 sees all devices, but shares node-1 with": but(
                     ', env_overrides: {TT_VISIBLE_DEVICES: "0,1"}', ""
                 ),
                 "3 ranks, but hosts.txt has 4 slots": but(
