@@ -21,7 +21,7 @@ from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train import PipelineTrainer, Trainer
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Layout, tiled
 from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
@@ -31,7 +31,6 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.model.modules import tiled
 from ttkit.train.plan import training_plan
 
 TEXT = "a little text, " * 3000

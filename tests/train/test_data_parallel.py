@@ -11,9 +11,8 @@ import ttkit
 from ttkit import ttnn
 from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.autograd import no_grad
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Layout, tiled
 from ttkit.train.model.models import create_model
-from ttkit.train.model.modules import tiled
 from ttkit.train.parallel import data_parallel
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.run.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from train.tiny import TEXT, tiny, weights
 
 from ttkit.train import Trainer
+from ttkit.train.config.layout import tiled
 from ttkit.train.config.settings import DeviceConfig, Distributed
-from ttkit.train.model.modules import tiled
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 asked = json.loads(sys.argv[1])
