@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(text), file=sys.stdout if asked_for else sys.stderr)
         return 0 if asked_for else 2
     try:
-        gc.disable()  # An import makes what stays, so a collection meanwhile finds nothing.
+        gc.disable()  # Objects that an import makes stay alive, so a collection would free none.
         command = command_named(name)
         gc.enable()
         parser = ArgumentParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)

@@ -18,7 +18,8 @@ class Finding(NamedTuple):
     """One error or warning about a file.
 
     Args:
-        severity: "error" if the real tools refuse the file; "warning" for other problems.
+        severity: "error" for a mistake, also for some that the real tools do not notice; "warning"
+            for what may be intended.
         path: the file.
         line: the number of the line, from 1; 0 means the whole file.
         message: the rule that is broken, in the real tools' words if they have some.

@@ -81,14 +81,16 @@ OPTIONS = (
 def python(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Run a Python program that imports ttnn or ttml, unchanged, on the simulator."""
     add_options(parser, OPTIONS)
-    parser.add_argument("--report", nargs="?", const="", metavar="FILE.json",
-                        help="print what ran; the file is for ttkit report")  # fmt: skip
+    parser.add_argument("--report", nargs=REMAINDER,
+                        help="print what ran; FILE.json after it is for ttkit report")  # fmt: skip
     parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     asked = parser.parse_args(words)
-    # A word after --report that is not a JSON file is the program.
-    if asked.report and not asked.report.endswith(".json"):
-        asked.program.insert(0, asked.report)
-        asked.report = ""
+    # argparse would take the program's name for the file, and then the program's options for its
+    # own. So --report takes all words after it, and those that follow the file are parsed again.
+    if (rest := asked.report) is not None:
+        path = rest.pop(0) if rest and rest[0].endswith(".json") else ""
+        asked = parser.parse_args([*rest, *asked.program], asked)
+        asked.report = path
     if not asked.program:
         parser.error("PROGRAM is missing")
     if asked.system:

@@ -10,7 +10,7 @@ from ttkit.errors import fail
 
 # A wait polls without sleep for `EAGER_S`, then sleeps up to `LONGEST_NAP_S` between polls.
 EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
-CURE = "look at what they do: an error there, another branch, or a longer"
+CURE = "check whether they failed or took another branch, or set a longer time-out:"
 CURE += " ttkit.rank_checks(timeout_s=...) or TTKIT_RANK_TIMEOUT"
 
 settings = SimpleNamespace(

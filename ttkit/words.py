@@ -28,8 +28,8 @@ def short(value: float, unit: str = "") -> str:
         >>> short(1_234_567, "B"), short(0.00042, "s"), short(999_999)
         ('1.23 MB', '420 µs', '1 M')
     """
-    if not value:
-        return "0"
+    if not value > 0:  # Zero and NaN have neither a prefix nor a unit.
+        return f"{value:g}"
     size = next((size for size in PREFIXES if value >= 0.9995 * size), 1e-9)
     return f"{value / size:.3g} {PREFIXES[size]}{unit}".rstrip()
 

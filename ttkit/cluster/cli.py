@@ -106,7 +106,7 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
 def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Copy this folder to the same path on every other host of a hosts file.
 
-    Without --apply, only show what differs. The exit code is 1 if the copy to a host failed.
+    Without --apply, only show what differs. The exit code is 1 if it failed on a host.
     """
     from ttkit.cluster.launch.remote import sync as synced
 

@@ -3,7 +3,7 @@ compute and the time to move bytes to and from DRAM.
 
 The planner, `training_plan`, the profile and inference use these times. The three constants are
 published or follow from published figures. None is fitted to the measurements that the model is
-compared with. (Inference adds a fitted time of a layer.)
+compared with. (For inference the planner adds a time for each layer, and that one is fitted.)
 """
 
 from collections.abc import Sequence

@@ -164,7 +164,7 @@ def visible_part(system: System, visible: str) -> System:
     if not all(part.isdigit() and int(part) <= last for part in parts):
         fail(
             asked,
-            f"it must be a comma list of PCIe devices, numbered 0 to {last}",
+            f"it must be a comma-separated list of PCIe devices, numbered 0 to {last}",
             "only those numbers, or a larger system: TTKIT_SYSTEM=galaxy",
         )
     cards = [system.cards[n] for n in dict.fromkeys(map(int, parts))]
@@ -181,8 +181,8 @@ def visible_part(system: System, visible: str) -> System:
             "cards that are neighbours",
         )
     # The real library puts the chips with the PCIe connector first if the cards have two chips each
-    # and form a single column. Here every part of two columns counts as such a column.
-    if part[0][0] != wanted[0] and right - left == 2:
+    # and form a single column. Here they form one if the part has two columns.
+    if part[0][0] not in wanted[: len(cards)] and right - left == 2:
         part = [row[::-1] for row in part]
     (height, width), (rows, columns) = system.shape, system.wraps
     wraps = (rows and bottom - top == height, columns and right - left == width)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ttkit.errors import fail
 from ttkit.layouts.places import NETWORK
-from ttkit.layouts.search import plan_layouts
 from ttkit.words import add_options
 
 # "adamw-bf16" keeps no float32 copy of bfloat16 weights.
@@ -20,11 +19,16 @@ OPTIMIZERS = {
 
 
 OPTIONS = (
-    ("--system", "NAME", "of each host, such as galaxy (default: the one in use)"),
-    ("--batch", "N", "sequences of a step, of all replicas together (default: 32)", 32),
-    ("--sequence", "N", "tokens of each (default: the model's max_sequence_length)"),
-    ("--hosts", "N", "how many of these systems (default: 1)", 1),
-    ("--precision", ("float32", "bfloat16"), "of weights and activations", "float32"),
+    ("--system", "NAME", "system of each host, such as galaxy (default: the one in use)"),
+    ("--batch", "N", "sequences in a step, over all replicas (default: 32)", 32),
+    ("--sequence", "N", "tokens per sequence (default: the model's max_sequence_length)"),
+    ("--hosts", "N", "number of hosts (default: 1)", 1),
+    (
+        "--precision",
+        ("float32", "bfloat16"),
+        "type of weights and activations in training (default: float32)",
+        "float32",
+    ),
     (
         "--optimizer",
         OPTIMIZERS,
@@ -34,7 +38,7 @@ OPTIONS = (
     (
         "--network",
         "GB/s",
-        f"network between hosts, of each host (default: {NETWORK}, 100 Gbit/s Ethernet)",
+        f"network bandwidth of each host (default: {NETWORK}, 100 Gbit/s Ethernet)",
         NETWORK,
     ),
     ("--headroom", "PART", "the part of DRAM that stays free (default: 0.1)", 0.1),
@@ -43,7 +47,7 @@ OPTIONS = (
     (
         "--mode",
         ("training", "inference"),
-        "prefill and decode with a KV cache, in place of training",
+        "inference: prefill and decode with a KV cache (default: training)",
         "training",
     ),
     (
@@ -56,7 +60,7 @@ OPTIONS = (
         "DIR",
         "write the files that run that layout (default: the fastest) into a new folder",
     ),
-    ("--json", "", "print every layout as JSON: bytes, seconds, tokens/s, or why it was refused"),
+    ("--json", "", "print every layout as JSON, in place of --explain: bytes, seconds, tokens/s"),
 )
 
 
@@ -66,7 +70,11 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     parser.add_argument("--model", required=True, metavar="FILE", help=text)
     add_options(parser, OPTIONS)
     asked = vars(parser.parse_args(words))
-    os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
+    # Planning needs the simulator even if there is a card. The import of the search chooses the
+    # backend, so it comes after this line.
+    os.environ["TTKIT_BACKEND"] = "sim"
+    from ttkit.layouts.search import plan_layouts
+
     name, as_json, folder = map(asked.pop, ("explain", "json", "write"))
     asked["network_gb_per_s"] = asked.pop("network")
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]

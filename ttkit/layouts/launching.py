@@ -116,7 +116,8 @@ def launch_files(machine: Machine, place: Place, pp: int) -> dict[str, str]:
     """Return {name: text} of the files beside the training configuration; {} for one process.
 
     The ranks of one pipeline have consecutive numbers, and so have the ranks of one host. There are
-    no bindings where stages would share a card; each process then simulates a machine of its own.
+    no bindings without a pipeline, or where stages would share a card; each process then simulates
+    a machine of its own.
 
     Args:
         machine: the hosts, and the system of each.

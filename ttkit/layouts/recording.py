@@ -19,10 +19,11 @@ from ttkit.sim.tape import TapeWithoutValues
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import Layout
 
-# The bytes of a tensor count under an owner. This is the part of the step that makes the tensor,
-# with two exceptions. The block's input has the owner INPUT, and its output has the owner OUTPUT.
-# A gradient that earlier micro-batches left, and the gradient that is added to it, have an owner
-# whose name ends with LATER.
+# The bytes of a tensor count under an owner. The owner of a weight is the part of the step that
+# uses it first. The owner of any other tensor is the part that makes it, with three exceptions.
+# The block's input has the owner INPUT, and its output has the owner OUTPUT. A gradient that
+# earlier micro-batches left, and the gradient that is added to it, have an owner whose name ends
+# with LATER.
 INPUT = "block input"
 OUTPUT = "head input"
 LATER = " later"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ttkit.lazy import drawn_by
 from ttkit.words import counted, numbered
 
-ANY_SOURCE = -1  # In MPI this means any sender; `exchange` matches it with no sender.
+ANY_SOURCE = -1  # In MPI this means any sender. In `exchange` such a receive waits forever.
 NONBLOCKING = {"Isend", "Irecv"}  # These calls return before the message arrives.
 
 

@@ -34,7 +34,7 @@ class Transfer:
         source, destination: device ids of two chips that are cabled.
         chunk: the number of a chunk, or of several chunks that travel as one message.
         bytes: the size of the message; if it is 0, the plan computes it from the chunks.
-        reduce: whether the destination adds what arrives to what it holds, or else replaces it.
+        reduce: whether the destination adds what arrives to what it holds; else it replaces that.
     """
 
     source: int
@@ -106,6 +106,8 @@ class Plan:
                 f"a message uses {self.links} links, but two chips are joined by {links}",
                 f"links=1 to {links}",
             )
+        if self.destination is None and not 0 <= self.root < self.group_size:
+            fail(asked, f"root {self.root} is none of 0 to {self.group_size - 1}")
         object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
     def _sized(self, step: Iterable[Transfer]) -> Step:
@@ -130,7 +132,7 @@ class Plan:
 
     @property
     def adds(self) -> bool:
-        """It is True if the chips of this collective add up their parts of a chunk."""
+        """Whether the chips of this collective add up their parts of a chunk."""
         return COLLECTIVES[self.collective].adds
 
     # ------------------------------------------------------------ chunks
@@ -275,7 +277,7 @@ class Plan:
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
     def _parts(self, array: Array, dim: int) -> list[Array]:
-        """Return a shard cut into chunks: one for each chip of the group, or one if none adds."""
+        """Return a shard's chunks: one for each chip of the group if chips add, else the shard."""
         if self.collective == "reduce_scatter":
             return np.split(array, self.group_size, dim)
         # The sum of an all_reduce has the shard's shape, so it may be cut anywhere.
@@ -321,7 +323,7 @@ class Plan:
 
     @cached_property
     def peak_extra_bytes(self) -> int:
-        """The most bytes that any chip holds beyond its first ones, with chunks to be added."""
+        """The most bytes that a chip holds beyond those at the start, with arrivals to be added."""
         first, *later = self.states()
         parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of chunks.
         peak = 0

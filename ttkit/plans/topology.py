@@ -23,7 +23,7 @@ class Topology:
         cables: for each chip the chips that it is cabled to.
         links: the number of ethernet links between two cabled chips; each link works both ways.
         link: the rates and latencies of one link, with sources.
-        is_torus: whether cables close every row and column of the system to a ring.
+        is_torus: whether cables close every row and column of the system into a ring.
 
     Example:
         >>> t3000 = topology("t3000")

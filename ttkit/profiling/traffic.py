@@ -206,8 +206,8 @@ class Sums:
 
     def __init__(self) -> None:
         self.warnings = Counter[str]()
-        # These are the ids of tensors that the host placed, and of tensors that a training step
-        # made from them.
+        # These are tensors that the host placed, and tensors that a training step made from them.
+        # Each is the id of its weak reference, which an event keeps, so no id is used twice.
         self._placed: set[int] = set()
         self._parts: dict[int, Parts] = {}
 

@@ -57,7 +57,7 @@ def init_device_compute_kernel_config(arch, device_kernel_config=None, **fields)
 
 @dataclass
 class DispatchCoreConfig:
-    """Which cores start kernels."""
+    """The choice of the dispatch cores, which start programs on the other cores."""
 
     type: Any = DispatchCoreType["WORKER"]
     axis: Any = DispatchCoreAxis["ROW"]

@@ -137,8 +137,8 @@ def __getattr__(name: str) -> _Any:
 
 # ---------------------------------------------------------------- namespaces in ttnn
 _known = vars(_opening) | vars(_norms) | vars(_grid) | vars(_hints) | globals()
-# ttnn converts lists, tuples and numbers to these classes, so a parameter with one of these types
-# also takes those.
+# ttnn makes objects of these classes from lists, tuples and numbers. So a parameter of such a class
+# also takes lists, tuples and numbers, and the class is not checked.
 _converted = ("CoreCoord", "Shape", "UnaryWithParam")
 _classes = {name: each for name, each in globals().items() if isinstance(each, type)}
 _CLASSES.update({name: (each,) for name, each in _classes.items() if name not in _converted})
@@ -166,7 +166,8 @@ model_preprocessing = _space(
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
 _known["p2p_compute_intermediate_tensor_spec"] = lambda tensor, *ends: tensor.spec
-# Names in `_ttnn`, below their namespaces; `=` adds the name here where it differs.
+# These are names of `ttnn._ttnn`, each after its namespaces. If an object has another name in this
+# module, that name stands after `=`.
 _INSIDE = """
 device.SubDeviceId fabric.FabricConfig fabric.FabricRouterConfig global_semaphore.global_semaphore
 multi_device.MeshDevice multi_device.MeshDeviceView multi_device.SystemMeshDescriptor

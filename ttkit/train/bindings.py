@@ -60,7 +60,10 @@ def clip_grad_norm(
     """Scale all gradients down if their norm is above `max_norm`; return the unscaled norm."""
     if p_norm_type != 2:
         fail("clip_grad_norm", f"p_norm_type={p_norm_type} is not 2, the only norm here", "2.0")
-    return optimizers.clip_grad_norm(parameters, max_norm)
+    norm = optimizers.clip_grad_norm(parameters, max_norm)
+    if error_if_nonfinite and not np.isfinite(norm):
+        fail("clip_grad_norm", f"the norm is {norm}", "a smaller learning rate")
+    return norm
 
 
 class MemoryUsageTracker:

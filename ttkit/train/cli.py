@@ -22,12 +22,14 @@ OPTIONS = (
 
 
 def train(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Train by a configuration, or with `--plan` print the memory and time that it would need."""
+    """Train a model by a configuration file; with `--plan`, print the memory and time it needs."""
     text = "a training configuration, such as configs/training/nanogpt.yaml"
     parser.add_argument("--config", required=True, metavar="FILE", help=text)
     add_options(parser, OPTIONS)
     asked = parser.parse_args(words)
     settings = read_settings(asked.config)
+    if asked.system and not asked.plan:
+        parser.error("--system is for --plan; set TTKIT_SYSTEM to train on another machine")
     if asked.plan:
         from ttkit.train.plan import training_plan
 

@@ -150,7 +150,7 @@ class Drawing:
         title: the text alternative, and the caption if a figure has several drawings.
     """
 
-    seconds = STEP_S  # The clock of a moving drawing takes so many seconds for one turn.
+    seconds = STEP_S  # One turn of the clock of a moving drawing takes this many seconds.
     # A drawing that does not loop makes only one turn. If a drawing loops, its figure has a
     # checkbox that pauses it.
     loops = False
@@ -237,7 +237,7 @@ class Drawing:
     def words(
         self, x: float, y: float, text: str | Sequence[str], size: float = 12, **look
     ) -> None:
-        """Write a line of text with base line `y`, or several, each 13 px below the one before.
+        """Write a line of text with baseline `y`, or several, each 13 px below the one before.
 
         `look` has more attributes for `add`. By default the text is centred around `x`."""
         self.smallest = min(self.smallest, size)
@@ -391,7 +391,7 @@ class Figure:
 
 
 def message_box(text: str, fine: bool = False) -> str:
-    """Return a box with a text that a screen reader reads at once. The box is red unless `fine`."""
+    """Return a box with a text that screen readers announce. The box is red unless `fine`."""
     return f'<div class="ttkit-alarm{" ttkit-fine" * fine}" role="status">{escape(text)}</div>'
 
 

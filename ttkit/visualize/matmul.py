@@ -91,7 +91,8 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
     start, length = 0, 1
     for (a, b), size in zip(ranges, whole):
         if length > 1 and (a, b) != (0, size):
-            fail("visualize_matmul(x, w)", "x's rows are cut in two dimensions", "cut one of them")
+            rule = "the rows of x on a chip do not follow one another"
+            fail("visualize_matmul(x, w)", rule, "cut only the first dimension longer than 1")
         start, length = start * size + a, length * (b - a)
     return start, start + length
 

@@ -25,7 +25,7 @@ def ids_at(mesh) -> dict[Coordinate, int | None]:
 
 
 def chips_of(mesh) -> tuple[int, ...]:
-    """Return the device ids row by row; only this process knows the ids of other ranks' chips."""
+    """Return the device ids row by row; chips of other ranks get numbers that no other chip has."""
     if hasattr(mesh, "chips"):
         return tuple(mesh.chips)
     return tuple(-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
@@ -106,7 +106,7 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     elif len(grid.devices) > 1:
         notes.append("No two of these chips are linked.")
     if grid.fold:
-        notes.append(f"The line is folded every {grid.fold} chips; links beside it are pale.")
+        notes.append(f"The line is folded every {grid.fold} chips; all other links are pale.")
     if grid.cards:
         notes.append(f"A dashed outline: one {outline}.")
     return notes
@@ -129,9 +129,9 @@ def described(descriptor) -> str:
         for (_, column), (host, device) in _chips(mesh).items():
             lines += [""] if column == 0 else []
             lines[-1] += f"  {f'host {host} ' if mesh.num_hosts > 1 else ''}device {device}"
-    for connection in descriptor.connections:
-        a, b = connection.meshes
-        lines.append(f"mesh {a} - mesh {b}: {connection.channels} links, {connection.policy}")
+    for each in descriptor.connections:
+        a, b = each.meshes
+        lines.append(f"mesh {a} - mesh {b}: {counted(each.channels, 'link')}, {each.policy}")
     return "\n".join(lines)
 
 

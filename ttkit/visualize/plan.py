@@ -189,11 +189,8 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     with suppress(KeyError):
         states += plan.states()
     states += states[-1:] * (len(plan.steps) + 1 - len(states))
-    # A chip never drops a chunk, so its first and last state have all chunks that it ever holds.
-    slots = {
-        chip: tuple(sorted({*plan.goal(chip), *states[0].get(chip, ()), *states[-1].get(chip, ())}))
-        for chip in chips
-    }
+    # A chip never drops a chunk, so its last state has all chunks that it ever holds.
+    slots = {chip: tuple(sorted({*plan.goal(chip), *states[-1].get(chip, ())})) for chip in chips}
     named, pairs = dict(zip(chips, names)), itertools.pairwise([states[0], *states])
     return [
         StepPicture(plan, number, named, slots, before, after, problem, number == where)

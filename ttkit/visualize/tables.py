@@ -18,8 +18,8 @@ WIDTH = 160  # A table of text is at most this many characters wide, unless its 
 # more than this many characters.
 FOLDED = 20
 NOWRAP = "right;white-space:nowrap"  # Numbers have this style, so that each stays beside its unit.
-# In a notebook, a table of more columns than this has its names in lines of their own, whose style
-# is OWN.
+# If a table in a notebook has more columns than MANY, the first cell of each row, its name, is in a
+# line of its own with the style OWN.
 MANY, OWN = 8, "border:0;font-weight:600;padding-bottom:0;text-align:left"
 # Every second row is grey, with its name. JupyterLab's own stripes would count names as rows.
 STRIPES = (' style="background:none"', ' style="background:var(--chip)"')

@@ -32,8 +32,8 @@ class Place(NamedTuple):
     Args:
         device: the device id; None on the host, and for a chip of another rank.
         ranges: the slice of the global tensor; None if there is no shard.
-        group: the number of the slice: chips of one group hold the same one. It is -1 if there is
-            no shard.
+        group: a number for the slice; chips that hold the same slice have the same number. It is
+            -1 if there is no shard.
     """
 
     coordinate: Coordinate
@@ -192,7 +192,7 @@ def draw_tensor(tensor) -> Figure:
 def mapped(picture: Placed) -> tuple[int, ...]:
     """Return the two dimensions that the small maps show.
 
-    These are the first two that are cut. If fewer are cut, the last of the other dimensions follow.
+    These are the first two that are cut. If fewer are cut, the last of the others are added.
 
     Example:
         >>> held = [((i, i + 1), (0, 1), (0, 32), (0, 64)) for i in range(4)]

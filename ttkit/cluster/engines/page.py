@@ -1,4 +1,4 @@
-"""The figure of a cluster's ranks in a notebook: at one moment, or renewed in a long wait."""
+"""The figure of a cluster's ranks in a notebook: at one moment, or updated during a long wait."""
 
 import contextlib
 import time

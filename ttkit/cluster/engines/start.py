@@ -136,9 +136,9 @@ def start_commands(
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
     # mpirun does not send its own environment to other hosts, so `env` sets all of these variables
-    # there. On this host it sets only the machine: without it, mpirun would give every rank the
-    # TTKIT_SYSTEM of the shell, if there is one.
-    names = CARRIED if words else ("TTKIT_SYSTEM",)
+    # there. On this host it sets only the machine and the dialect: otherwise mpirun would give each
+    # rank the shell's values of these two, if there are any.
+    names = CARRIED if words else ("TTKIT_SYSTEM", "TTKIT_STRICT")
     carried = [f"{name}={environment[name]}" for name in names if name in environment]
     engine = ["env", *carried, *_words_for_ttnn(), *python_command("engines.engine")]
     if not words:  # Engines get an address, since the name of this host may not resolve.

@@ -45,7 +45,8 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
                 find_config(path)  # This raises an error that names what is missing.
             hostfile = config.rankfile or config.hosts
             found = (finding for file in paths for finding in lint_path(file, hostfile))
-            # A descriptor in the folder is read twice if the bindings also name it.
+            # A YAML descriptor in the folder is read twice if the bindings also name it. A
+            # .textproto is read only if they name it.
             return list(dict.fromkeys(found))
         if path.suffix == ".textproto":
             return check_descriptor(path)

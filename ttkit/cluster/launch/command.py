@@ -201,6 +201,7 @@ def mpirun_command(
         bare: whether Open MPI chooses the transport between ranks; otherwise the command asks for
             TCP.
         tcp_interface: the network interface for TCP; without it, all but lo and docker0 are used.
+            With `bare` it has no effect.
         hook: a folder to put first on each rank's PYTHONPATH.
 
     Example:

@@ -90,7 +90,8 @@ def address_of(host: str) -> str:
     name = host_name(host)
     if shutil.which("ssh"):
         settings = call(["ssh", "-G", host]).stdout.splitlines()
-        name = dict(line.split(" ", 1) for line in settings).get("hostname", name)
+        # ssh leaves the brackets of an IPv6 address in its answer.
+        name = host_name(dict(line.split(" ", 1) for line in settings).get("hostname", name))
     try:
         return str(_addresses(name)[0][1][0])
     except (OSError, UnicodeError) as error:  # A name with two dots in a row cannot be encoded.

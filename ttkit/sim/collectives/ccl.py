@@ -34,7 +34,8 @@ class Path:
 
     Args:
         cluster_axis: 0 joins the chips of each column, 1 those of each row. Without it all chips of
-            the mesh take part; ttnn's all_gather and broadcast then need a mesh that is one line.
+            the mesh take part. A broadcast then needs the chips to be one line. So does all_gather
+            in ttnn, unless the fabric is 2-D.
         num_links: how many links each pair of chips uses; by default all, for all_broadcast one.
         topology: a line or a ring of chips; by default the fabric's, for broadcasts a line.
     """
@@ -163,7 +164,7 @@ def divides(rule: str) -> Check:
 
 
 def scatters(call: Call) -> None:
-    """Check that there are two dimensions or more, and `num_links` links in a pair of chips."""
+    """Check that a shard has two dimensions or more, and that a pair has `num_links` links."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
         refuse(rule, "ttnn.unsqueeze first")
@@ -291,7 +292,9 @@ COLLECTIVES = {
     ),
     "broadcast": Collective(
         (one_line, ends_fit, neighbours, fabric_is_on),
-        lambda call: each(call)[call.ends[0][call.axes[0]]],
+        lambda call: each(call)[
+            call.ends[0][call.axes[0]] - call.tensor.grid.covers[0][call.axes[0]]
+        ],
         after_collective,
         "broadcast",
         lambda call: {"root": call.ends[0][call.axes[0]], **_path(call)},

@@ -393,7 +393,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 
 @checked
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
-    """Delete the events of a trace, which cannot be executed any more."""
+    """Delete the events of a trace; after that, the trace cannot be executed."""
     _check_trace(mesh_device, trace_id)
     trace_id.events.clear()
     trace_id.of = None

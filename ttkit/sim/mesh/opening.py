@@ -299,12 +299,12 @@ def using_distributed_env() -> bool:
 
 def is_blackhole(device: MeshDevice | None = None) -> bool:
     """Return whether chips are of the generation Blackhole."""
-    return visible().chip.arch == "BLACKHOLE"
+    return (device.system if device else visible()).chip.arch == "BLACKHOLE"
 
 
 def is_wormhole_b0(device: MeshDevice | None = None) -> bool:
     """Return whether chips are of the generation Wormhole."""
-    return not is_blackhole()
+    return not is_blackhole(device)
 
 
 class FabricRouterConfig:

@@ -1,7 +1,7 @@
 """Write into KV caches in place: many rows of one user, or one row of each user.
 
-A whole cache is [users, heads, positions, size]. A paged cache is [pages, heads, rows of a page,
-size], and its page table [users, pages of a user] has the numbers of each user's pages.
+A contiguous cache is [users, heads, positions, size]. A paged cache is [pages, heads, rows of a
+page, size], and its page table [users, pages of a user] has the numbers of each user's pages.
 """
 
 import sys
@@ -27,7 +27,7 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
 
 
 def numbers(given: Array | None, otherwise, lead: int) -> Array:
-    """Return whole numbers as an array [*chips, n]: those of a tensor if given, else of Python.
+    """Return integers as an array [*chips, n]: those of a tensor if given, else `otherwise`.
 
     A tensor that is sharded over cores has them once for each core.
     """
@@ -52,7 +52,7 @@ def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
 def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) -> Tensor:
     """Write n values [*chips, n, heads, size], each to one row of one page.
 
-    A value whose page is negative is not written. A whole cache has one page for each user.
+    A value whose page is negative is not written. A contiguous cache has one page for each user.
 
     Args:
         pages, rows: the page and the row of each value, [*chips, n].
@@ -81,7 +81,7 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
     return cache
 
 
-# ---------------------------------------------------------------- one position for all users
+# ---------------------------------------------------------------- positions as numbers of the call
 @operation("fill_cache kv_cache.fill_cache_for_user_", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
@@ -127,8 +127,9 @@ def paged_update_cache(
         update_idxs, update_idxs_tensor: the positions, a list or an int32 tensor [users]; nothing
             is written for position -1.
         share_cache: whether all users write into the cache of the first user.
-        page_table: the pages of each user, int32 [users, pages]; without it the cache is whole. If
-            it and the positions are sharded over cores, they are repeated for each core.
+        page_table: the pages of each user, int32 [users, pages]; without it the cache is
+            contiguous. If it and the positions are sharded over cores, they are repeated for each
+            core.
         mesh_coords: only the chips at these coordinates write.
     """
     on = _operands(cache_tensor, input_tensor, update_idxs_tensor, page_table)

@@ -1,4 +1,4 @@
-"""Split and join attention heads, and apply rotary positions, on each chip's heads and batch."""
+"""Split and join attention heads, and apply rotary position embeddings (RoPE), on each chip."""
 
 from collections.abc import Iterable
 

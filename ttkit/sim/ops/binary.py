@@ -42,7 +42,7 @@ FUNCTIONS = ONLY_WHOLE | of_numpy(
     "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
     " heaviside nextafter"
 )
-# Each function takes two arrays, or an array and a number.
+# Each function takes two arrays, or an array and a number; `polyval` takes an array and a list.
 FUNCTIONS |= {
     "rsub": lambda a, b: b - a,
     "pow": np.power,

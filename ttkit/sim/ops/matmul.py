@@ -108,8 +108,8 @@ def _linear(
     `all_reduce` adds.
 
     Args:
-        bias: for `linear`, a vector [n] or [1, n] to add; of a whole tile, [32, n] or [16, n], only
-            the first row is added, unless the product has as many rows as the tile.
+        bias: for `linear`, a vector [n] or [1, n] to add. If it has the rows of a whole tile, [32,
+            n] or [16, n], its first row is added to all rows, unless the product has as many rows.
         activation: the activation of the sum, such as "gelu"; by default that of `program_config`.
 
     Raises:

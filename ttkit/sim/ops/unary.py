@@ -108,7 +108,8 @@ def _gelu(
     return gelu_tanh(x) if by_tanh else gelu_erf(x)
 
 
-# The series in 1 / x of gamma functions are exact only for large x, so x moves up by these steps.
+# The asymptotic series of the gamma functions are accurate only for large x, so they are computed
+# at x + 20. The recurrence over these steps leads back to x.
 STEPS = range(20)
 
 
@@ -133,7 +134,7 @@ def _erfinv(x: Array) -> Array:
 
 
 def logit(x: Array, *, eps: float | None = None) -> Array:
-    """Return log(x / (1 - x)), where `eps` and 1 - `eps` limit x."""
+    """Return log(x / (1 - x)); if `eps` is given, x is clamped to the range `eps` to 1 - `eps`."""
     p = np.clip(x, eps, 1 - eps) if eps else x
     return np.log(p / (1 - p))
 

@@ -26,7 +26,7 @@ from ttkit.waiting import CURE, settings, wait_until
 from ttkit.words import grouped, numbered
 
 Array = np.ndarray
-TEXT = 512  # The description of a call has this many bytes, so few that MPI sends it at once.
+TEXT = 512  # The description of a call has this many bytes, so few that MPI sends it eagerly.
 CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
 
 
@@ -68,7 +68,7 @@ class World:
                 fail(
                     "use a mesh that ranks share",
                     f"host rank {host_rank} is not running: {self.size} ranks were started, for "
-                    f"{sorted(self.rank_of)}",
+                    f"host ranks {sorted(self.rank_of)}",
                     "one rank for each host of the descriptor",
                 )
         return [self.rank_of[host_rank] for host_rank in host_ranks]

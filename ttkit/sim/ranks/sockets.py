@@ -37,14 +37,14 @@ class SocketConnection(NamedTuple):
 
 
 class SocketMemoryConfig(NamedTuple):
-    """Where the receiver keeps data that has arrived and is not read yet, and its size in bytes."""
+    """The receiver's buffer for data that is not read yet: L1 or DRAM, and its size in bytes."""
 
     socket_storage_type: BufferType
     fifo_size: int
 
 
 class SocketConfig(NamedTuple):
-    """Which chips are connected, and which ranks are the ends where MPI started several ranks."""
+    """The connected chips, and, if MPI started several ranks, the ranks at both ends."""
 
     connections: Sequence[SocketConnection]
     memory_config: SocketMemoryConfig
@@ -244,7 +244,7 @@ def _about(tensor: Tensor) -> str:
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Send the shards of the socket's chips; the other end receives them in the same order.
 
-    Where each chip of a mesh sends to its neighbour along one axis, this is a shift, with a plan.
+    If each chip of a mesh sends to its neighbour along one axis, tapes record a shift and its plan.
 
     Raises:
         TTKitError: the socket is a receiver's, or the tensor is on another mesh or on the host.

@@ -67,7 +67,7 @@ def _host_array(data) -> tuple[Array, str]:
 def onto_device(device: MeshDevice, array: Array, grid: Grid) -> tuple[Array, Grid]:
     """Return the values of the chips that this process drives on `device`, and their grid.
 
-    An array over a chip that `device` does not have is refused.
+    The array is refused if it has values for a chip that `device` does not have.
     """
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
@@ -299,7 +299,7 @@ def as_tensor(
     host, known = _read(path) if path.is_file() else (None, source)
     if source and known != source:
         host = None
-        warn(f"{path} was made of another tensor or for another mesh: it is written anew")
+        warn(f"{path} was made of another tensor or for another mesh: it is written again")
     if host is None:
         host = made(mapper)
         if host is not None:

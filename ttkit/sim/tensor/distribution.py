@@ -235,7 +235,7 @@ class CppMeshToTensor(_Distribution):
     def join(self, tensor: Tensor) -> np.ndarray:
         """Return the composer's shards as one array, joined along dims[i] for mesh axis i.
 
-        As in ttnn, each rank that shares the mesh gets all of its shards, so every rank must call.
+        As in ttnn, each rank that shares the mesh gets the shards of all ranks, so all must call.
         """
         values, grid = tensor.array, tensor.grid
         if grid.owners is not None:

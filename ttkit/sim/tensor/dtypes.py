@@ -127,7 +127,7 @@ def convert(array: Array, dtype: DataType, owned: bool = False) -> Array:
 
 # ---------------------------------------------------------------- big values at rest
 BITS = np.dtype("V2")  # NumPy cannot compute with this type, so no caller can forget `widened`.
-NARROW_FROM = 1 << 20  # Host arrays of at least this size are kept as two bytes an element.
+NARROW_FROM = 1 << 20  # Arrays with at least this many elements are kept as two bytes an element.
 
 
 def narrowed(array: Array, dtype: DataType) -> Array:

@@ -228,7 +228,8 @@ def after_collective(
     if len(shape) < len(mesh):  # The distribution is one line over all chips.
         if max(mesh) == shape[0]:
             axis = None
-        # Only all_reduce and all_broadcast, which have no `dim`, then turn to the mesh.
+        # Along one axis the distribution gets the shape of the mesh. Along all axes it does so only
+        # without a `dim`, as after all_reduce and all_broadcast.
         elif axis is not None or dim is None:
             shape, placements = mesh, placements * len(mesh)
     dim = dim if shards else None

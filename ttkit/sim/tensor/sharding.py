@@ -332,7 +332,7 @@ def create_sharded_memory_config(
     return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))
 
 
-# ---------------------------------------------------------------- beside its tensor
+# ---------------------------------------------------------------- a tensor without values
 class _Fields(NamedTuple):
     shape: Shape
     dtype: DataType
@@ -386,8 +386,9 @@ class TensorSpec(_Fields):
         return TensorSpec(*self[:3], spec, buffer_type=self.memory_config.buffer_type)
 
     def _across(self, cut: bool, dims, grid, orientation=ROW_MAJOR):
-        """Return the specification with the smallest shards along `dims`, or without `cut` along
-        all other dimensions.
+        """Return the specification with shards of size 1 along `dims` and of full size elsewhere.
+
+        If `cut` is False, it is the other way round. In tile layout the sizes grow to whole tiles.
         """
         named = {dim % len(self.shape) for dim in dims}
         shape = [1 if (i in named) is cut else n for i, n in enumerate(self.shape)]

@@ -38,8 +38,8 @@ DRAM = BufferType.DRAM
 
 # ---------------------------------------------------------------- bytes
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
-# This is the sum of the bytes of all buffers. While the sum fits in the DRAM of one chip, no chip
-# can be full, so the bytes of each chip need not be counted.
+# This is the sum, over all buffers, of the bytes that a buffer takes on one chip. While the sum
+# fits in the DRAM of one chip, no chip can be full, so the bytes of each chip need not be counted.
 _bound = [0]
 
 
@@ -206,7 +206,10 @@ class Tensor:
         return TensorSpec._make((self.shape, self.dtype, self.layout, self.memory_config()))
 
     def buffer_address(self) -> int:
-        """Return a number for the buffer: the lower 32 bits of the values' address on the host."""
+        """Return a number for the buffer: the lower 32 bits of the values' address on the host.
+
+        For a large tensor of a narrow type, each call may return another number.
+        """
         return self.array.ctypes.data & 0xFFFFFFFF
 
     def shards(self) -> Iterator[Array]:
@@ -257,11 +260,11 @@ class Tensor:
         return self.plain_memory_config.is_sharded()
 
     def is_allocated(self) -> bool:
-        """Return whether the tensor has values: False after `deallocate`."""
+        """Return whether the tensor has values: on a mesh, False after `deallocate`."""
         return self._array is not None
 
     def deallocate(self, force: bool = False) -> None:
-        """Free the chips' memory; the tensor keeps its shape and type.
+        """Free the chips' memory; the tensor keeps its shape and type. On the host, do nothing.
 
         If the tensor is a reshaped view, the tensors that it was made of are deallocated, too. If
         one of those is deallocated first, the view keeps its values, as in ttnn 0.81.1.

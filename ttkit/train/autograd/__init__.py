@@ -20,9 +20,7 @@ from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
 Value = Any  # A value is a ttnn.Tensor of the simulator or of the real library.
-
-
-# It takes the gradient of a result, and returns a gradient, or None, for each input.
+# A `Backward` takes the gradient of a result, and returns a gradient, or None, for each input.
 Backward = Callable[[Value], Sequence[Value | None]]
 
 
@@ -147,7 +145,7 @@ class Tensor:
         return self._grad
 
     def set_grad(self, grad: Value | None) -> None:
-        """Replace the gradient; None forgets it."""
+        """Replace the gradient; None removes it."""
         self._grad = grad
 
     def add_grad(self, grad: Value) -> None:
@@ -175,7 +173,7 @@ class Tensor:
             fail(
                 "Tensor.backward",
                 "nothing that it was made from was recorded: it was made under no_grad, "
-                "of tensors without gradients, or its backward ran already",
+                "or from tensors that require no gradient, or its backward ran already",
                 "compute it again, or backward(retain_graph=True) the first time",
             )
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
@@ -213,6 +211,7 @@ class Tensor:
     def __mul__(self, other: Tensor | float) -> Tensor:
         return self._with("mul", other, operator.mul, lambda g, x, y: g * y, lambda g, x, y: g * x)
 
+    # Python 3 does not call `__div__`: `a / b` raises a TypeError. The name is that of ttml.
     def __div__(self, other: Tensor | float) -> Tensor:
         return self._with(
             "div",

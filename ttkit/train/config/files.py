@@ -56,6 +56,7 @@ class _Reading:
         self.document = document
         self.sections = dict[str, Any]()
         self.findings = list[Finding]()
+        self.followed = set[Any]()  # These are the paths of the files that were named.
 
     def settings(self) -> Settings:
         self.read(self.document)
@@ -92,7 +93,9 @@ class _Reading:
         """Read the sections of the file that a value names into this configuration."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
-            self.read(read_yaml(path, f"{where[-1]} file"))
+            if path not in self.followed:
+                self.followed.add(path)  # A file may name itself, and is then read only once more.
+                self.read(read_yaml(path, f"{where[-1]} file"))
         except TTKitError as error:
             self.note(document, where, error.rule, error.cure)
 

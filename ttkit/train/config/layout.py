@@ -1,5 +1,5 @@
-"""One description of how a model and its batch are cut over chips: the trainer, the plan and the
-planner take it."""
+"""The description of how a model and its batch are divided over chips. The trainer,
+`ttkit train --plan` and `ttkit.plan_layouts` all take it."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class Layout:
         cp: context parallel: the number of chips that share each sequence.
         ep: expert parallel: the number of data-parallel chips that share the experts; 1 or `dp`.
         zero: the stage of ZeRO: with 1 the optimizer's state is sharded, with 2 the gradients, too,
-            with 3 the weights, too. The data-parallel chips have the shards, or the
-            context-parallel chips if there are no data-parallel ones.
+            with 3 the weights, too. The shards lie on the chips along the data-parallel and the
+            context-parallel axis, so there are dp x cp of them.
         sequence_parallel: between the tensor-parallel matmuls, the sequence is sharded over `tp`
             chips.
         recompute: a block keeps only its input, and backward computes the rest again.
@@ -379,7 +379,7 @@ class Layout:
         return next((dim for dim in (2, 3) if shape[dim] % step == 0), None)
 
     def split(self, n: int, what: str) -> int:
-        """Return how many of n rows, columns or heads each tensor-parallel rank has.
+        """Return how many of n rows, columns or heads each tensor-parallel chip has.
 
         Raises:
             TTKitError: the TP size does not divide n.

@@ -93,9 +93,9 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Key
             )
         else:
             name = str(where[0]) if where else ""
-            default = getattr(section(), ALIASES.get(name, name), None)
+            default = getattr(section(), ALIASES.get(name, name), section)
             cure = "one line 'key: value' below it for each setting"
-            if isinstance(default, (str, int, float, tuple)):
+            if isinstance(default, str | int | float | tuple | None):
                 cure = f"the default is {json.dumps(default)}"
             yield (
                 where,
@@ -164,10 +164,11 @@ class TransformerConfig(Section):
     num_blocks: Count = 6
     vocab_size: Count = 96
     max_sequence_length: Count = 128
+    # This has no effect: a GPT has trainable positions, and a Llama has rotary ones.
     positional_embedding_type: str = "trainable"
     bias: StrictBool = True  # GPT's linear layers have biases; Llama's have none.
     weight_tying: Literal["disabled", "enabled", False, True] = "disabled"
-    experimental: dict[str, Any] | None = None
+    experimental: dict[str, Any] | None = None  # This has no effect.
     intermediate_dim: Count | None = None
     theta: Above0 = 10000.0
     num_groups: Count = 3
@@ -239,6 +240,7 @@ class TrainingConfig(Section):
     weight_decay: NonNegative = 0.01
     # Weights and activations have this type; ttml's default is bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32"
+    # The next two keys have no effect here.
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
     use_clip_grad_norm: StrictBool = False
@@ -273,7 +275,7 @@ class PipelineParallelConfig(Section):
     ttml does not have `schedule` and `chunks_per_rank`.
     """
 
-    num_blocks: Count = 6
+    num_blocks: Count = 6  # This has no effect: num_blocks of transformer_config counts.
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
     schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
     chunks_per_rank: Count = 1  # The interleaved schedule needs more than 1.
@@ -411,8 +413,8 @@ def split_blocks(
     if sum(sizes) != total or not all(sizes) or len(sizes) != parts:
         fail(
             f"cut {total} blocks into {parts} parts",
-            f"{stages} stages of {counted(chunks, 'chunk')} need at least one block in each part; "
-            f"the parts have {sizes}",
+            f"{stages} stages of {counted(chunks, 'chunk')} need at least one block in each part, "
+            f"{total} in all; the parts have {sizes}",
             "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
         )
     ends = itertools.accumulate(sizes)

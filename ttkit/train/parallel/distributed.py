@@ -25,8 +25,8 @@ tensor-parallel model.
 | out of row-parallel        | g: `all_reduce` | reduce-scatter            |
 | norms, dropout, residuals  | [B, 1, S, E]    | [B, 1, S / tp, E]         |
 
-A ring's all-reduce is a reduce-scatter and an all-gather, so sequence parallelism sends as many
-bytes as without. The activations between the layers take 1 / tp of the memory."""
+A ring's all-reduce is a reduce-scatter and an all-gather, so as many bytes are sent with sequence
+parallelism as without it. The activations between the layers take 1 / tp of the memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -116,7 +116,8 @@ def all_reduce(
 
     Args:
         noop_backward: whether backward passes the gradient unchanged. This is right if each
-            device's input is its own partial sum, as of a row-parallel matmul: Megatron's *g*.
+            device's input is its own partial sum, such as that of a row-parallel matmul. Megatron
+            calls this *g*.
     """
     back = _same if noop_backward else ttnn.all_reduce
     return _collective("all_reduce", tensor, ttnn.all_reduce, back, cluster_axis)

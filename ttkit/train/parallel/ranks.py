@@ -71,7 +71,7 @@ def mean_over_ranks(comm, number: float) -> float:
 
 @contextmanager
 def interrupts(comm) -> Iterator[Callable[[], bool]]:
-    """Collect Ctrl-C instead of raising it; a second one raises KeyboardInterrupt as usual.
+    """Catch Ctrl-C instead of raising KeyboardInterrupt; a second Ctrl-C raises it as usual.
 
     Yields:
         A function that returns whether any rank was interrupted. All ranks must call it together.
@@ -314,7 +314,7 @@ class MPITransport(Transport):
         return found  # type: ignore[no-any-return]
 
     def flush(self) -> None:
-        """Wait until the other ranks have received all messages that this rank has sent."""
+        """Wait until MPI has sent all messages of this rank; they may be received later."""
         for request in self._sent:
             wait_for("the other ranks", request.Test, request, self.timeout_factor)
         self._sent = []

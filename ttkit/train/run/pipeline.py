@@ -1,8 +1,8 @@
 """Training a model whose layers are divided into the stages of a pipeline, each on its own mesh.
 
 A `ttkit.plans.Schedule` lists the actions of each stage in order; ttml's pipeline training has only
-the schedule `one_at_a_time`. Every rank reads the text itself, so the first rank need not send the
-targets to the last one, as it does in ttml."""
+the schedule `one_at_a_time`. In ttml the first rank sends the targets to the last one; here every
+rank reads the text itself."""
 
 import os
 import time

@@ -40,7 +40,7 @@ class ByteTokenizer:
 
 
 class CharTokenizer:
-    """A tokenizer with one id for each character of a text, in the order of Unicode.
+    """A tokenizer with one id for each character of a text, in the order of their code points.
 
     Raises:
         ValueError: `encode` was given a character that is not in the vocabulary.
@@ -96,6 +96,7 @@ class BPETokenizer:
 
     def __init__(self, text: str):
         self._inner = tokenizers.Tokenizer.from_str(text)
+        self._inner.no_truncation()  # A published file may limit the number of ids of a text.
         described = json.loads(text)
         first = described.get("pre_tokenizer") or {}
         # If a tokenizer always separates a word from the newline after it, it gives the same ids
@@ -104,6 +105,7 @@ class BPETokenizer:
         self._by_lines = (
             described.get("normalizer") is None
             and first.get("type") == "ByteLevel"
+            and first.get("use_regex", True)
             and not first.get("add_prefix_space")
         )
 
@@ -130,9 +132,14 @@ class BPETokenizer:
         """Read a file in the JSON format of the `tokenizers` library.
 
         Raises:
-            TTKitError: the file cannot be read.
+            TTKitError: the file cannot be read, or is not a tokenizer.
         """
-        return cls(read_text(path, "tokenizer_path"))
+        text = read_text(path, "tokenizer_path")
+        try:
+            return cls(text)
+        except Exception as error:  # The library raises `Exception` itself, and no subclass.
+            rule = f"it is not a tokenizer: {error}"
+            fail(f"read tokenizer_path {path}", rule, "the tokenizer.json of a published model")
 
     @property
     def vocab_size(self) -> int:

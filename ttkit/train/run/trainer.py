@@ -377,6 +377,8 @@ class Trainer:
         """Return a prompt and its continuation by the model.
 
         Args:
+            prompt: the start of the text. With "" the result is "", since the model continues at
+                least one token.
             new_tokens: the length of the continuation. By default it is 100 tokens, or fewer if the
                 model has no positions for so many.
             how: temperature (0.8 unless given), top_k and seed, which are arguments of `generate`.

@@ -20,7 +20,7 @@ from ttkit.words import short
 # then 10.7 px. On a narrow page the style keeps a width of 576 px, so this text still has 10 px.
 WIDTH = 6.4
 DOTS_PER_INCH = 192
-LEGEND = 100  # A line of a legend has room for this many letters; each sign takes the room of 7.
+LEGEND = 100  # A line of a legend has room for this many letters; a handle takes the room of 7.
 # Each colour of a curve stands out from a light and from a dark page. The names of up to four
 # curves are written in the first four, which are dark enough for small letters.
 COLOURS = ("#3466b8", "#a3551f", "#6c747e", "#9a4fb8", "#85893a", "#cc5780")
@@ -96,7 +96,7 @@ class Chart:
             if legend := ax.get_legend():
                 signs, labels = ax.get_legend_handles_labels()
                 letters = [7 + len(label) for label in labels]
-                columns = len(labels) if sum(letters) <= LEGEND else LEGEND // max(letters)
+                columns = len(labels) if sum(letters) <= LEGEND else LEGEND // max(letters) or 1
                 legend.remove()
                 figure.legend(signs, labels, ncols=columns, loc="outside upper left")
             # `savefig` would draw everything twice, and the first drawing would not be used. A date
@@ -144,7 +144,7 @@ def _name(ax, lines: Sequence, ends: Points) -> None:
 
 @dataclass(repr=False)
 class Curves(Chart):
-    """Curves over steps, or over something else, such as the losses of one run or of several.
+    """Curves, such as the losses of one run or of several, over steps or over another quantity.
 
     If positive values differ widely, their axis is logarithmic.
 
@@ -198,9 +198,9 @@ class Curves(Chart):
             dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
-            if len({*y}) == 1 < len(y):  # This is a level to compare the other curves with.
+            if dash and len({*y}) == 1 < len(y):  # This is a level to compare the others with.
                 look, dash = {"color": INK, "linewidth": 0.8}, "-"
-            # A legend leaves out the label "_": dots that are nowhere need no sign.
+            # A legend leaves out the label "_": a name without any points needs no entry.
             label = name if points or name not in self.dots else "_"
             lines += ax.plot(x, y, linestyle=dash, label=label, **look)
             ends += [point for point in points if math.isfinite(point[1])][-1:]
@@ -231,7 +231,7 @@ class Stacks(Chart):
         unit: the unit of the sizes: a word, or "B" or "s", for which the axis has prefixes. With
             "B", `repr` has sizes in the form 3.93 MB, and the name of each bar has its sum.
         room: a limit that is drawn as a line, such as a chip's memory; with 0 there is no line.
-        until: the least end of the axis, so that the pictures of a slider have one axis.
+        until: the axis ends here or later, so that all pictures of a slider have the same axis.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))

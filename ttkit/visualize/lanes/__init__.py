@@ -110,11 +110,11 @@ class Lanes(Drawing):
         end: the time at which the last bar ends.
         title: the text alternative.
         axis: the text below the axis.
-        idle: the text of the legend for the time without bars; with "" it has none.
+        idle: the text of the legend for the time without bars; "" leaves this entry out.
         unit: the unit of the times; "" if they are plain numbers.
         until: the end of the axis, if it is after `end`, so that pictures can share one axis.
         arrows: arrows between the lanes.
-        seconds: how long the time takes to run along the axis, in a loop; with 0 nothing moves.
+        seconds: how long the animation takes to run along the axis, in a loop; 0 for no animation.
 
     Example:
         >>> lane, looks = Lane("chip 0", [Bar(0, 2, "a", "matmul")]), {"a": Look("a", "#f0dc7d")}
@@ -174,7 +174,7 @@ class Lanes(Drawing):
         return LEFT + time * self.scale, self.head + lane * LANE + 2 + BOX / 2
 
     def _ghost(self, time: float):
-        """Return a context whose parts are pale before a time if the drawing moves."""
+        """Return a context: in a moving drawing, the parts drawn in it are pale until a time."""
         at = time * self.rate
         return self.moving(at, self.seconds - at, ghost=True) if self.loops else nullcontext()
 

@@ -27,8 +27,8 @@ def play(
 
     Args:
         draw: a function that takes the value of each control by name, and returns a picture or a
-            list of pictures. If it raises a RuntimeError, TypeError or ValueError, the message is
-            shown in red.
+            list of pictures. If it raises an error when a control changes, the message is shown in
+            red.
         start: the start values that are not the first values of their controls.
         still: the picture for a page without a kernel; by default that of the start values.
         purpose: the text after "Run this cell to" on a saved page; by default "change" and the
@@ -38,7 +38,8 @@ def play(
         tallest: the values that give the tallest picture, if the start values do not. Room is kept
             for that picture, so that the page does not jump; a taller picture scrolls.
         controls: the values of each control: a sequence, or a mapping from the words of each value
-            to the value. Numbers give a slider, other values a list. A bool gives a box to tick.
+            to the value. Numbers give a slider, other values a drop-down list. A bool gives a
+            checkbox.
 
     Example:
         >>> from ttkit.visualize.charts import Stacks
@@ -112,7 +113,7 @@ def page_of(draw: Callable) -> str:
 
 
 def _handle(name: str, given: Values, value):
-    """Return the control for a name: a box to tick, a slider for numbers, a list for words."""
+    """Return the control for a name: a checkbox, a slider for numbers, or a drop-down list."""
     import ipywidgets as widgets
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}

@@ -38,7 +38,11 @@ def end_all_ranks(kind, error, trace):
 
 
 def exit(status=None):
-    """Exit as `sys.exit` does; after a failure, end the process as `end` does."""
+    """Exit as `sys.exit` does; after a failure, end the process as `end` does.
+
+    This is so even if the program catches the SystemExit and goes on: at its end, the process still
+    ends with the status of the failure.
+    """
     if status:
         atexit.register(end, status if isinstance(status, int) else 1)
     raise SystemExit(status)
