@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ttkit.layouts.passes import Pass, give_grads, model_of, part_of, pass_of
 from ttkit.layouts.recording import Ends, Recording, Sends, dry_run, is_on
+from ttkit.layouts.simulated import with_simulator
 from ttkit.sim.tape import stored_bytes
 from ttkit.train.config.layout import Layout, tiled
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
@@ -131,6 +132,7 @@ def _steps(
 
 
 @lru_cache(1024)
+@with_simulator
 def update_of(
     config: TransformerConfig, layout: Layout, ends: Ends, clips: bool, *how: Any
 ) -> Update:

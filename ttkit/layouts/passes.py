@@ -26,6 +26,7 @@ from ttkit.layouts.recording import (
     is_on,
     is_repeated,
 )
+from ttkit.layouts.simulated import with_simulator
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.work import work_of
 from ttkit.sim.tape import DescribedTensor, Event, TapeWithoutValues, stored_bytes
@@ -245,6 +246,7 @@ MOST = 1 << 35
 
 
 @functools.lru_cache(4096)
+@with_simulator
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Return the pass of a micro-batch of `rows` sequences in each replica, in a step after the
     first.
