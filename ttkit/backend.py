@@ -233,8 +233,7 @@ def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
     found = globals()["pcc"](expected, actual)
     if found < pcc:
         a, b = _in_float64(expected, actual)
-        worst = float(np.abs(a - b).max())
         raise AssertionError(
-            f"pcc {found:.6f} is below {pcc}; the largest difference is {worst:.4g}"
+            f"pcc {found:.6f} is below {pcc}; the largest difference is {np.abs(a - b).max():.4g}"
         )
     return found

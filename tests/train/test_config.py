@@ -116,8 +116,8 @@ WRONG = {
     STAGES
     % "{0: 2, 1: 2, 2: 2}": "1: error: num_workers 2 is not divisible by the number of stages "
     "3: 2 % 3 = 2; num_workers 3",
-    STAGES % "{0: 2, 1: 3}": "1: error: 2 stages of 1 chunk need at least one block in each part; "
-    "the parts have [2, 3]; fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
+    STAGES % "{0: 2, 1: 3}": "1: error: 2 stages of 1 chunk need at least one block in each part, "
+    "6 in all; the parts have [2, 3]; fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
 }
 
 

@@ -142,7 +142,7 @@ class MeshGraphDescriptor:
     def __repr__(self) -> str:
         one = len(self.meshes) == 1
         what = self.meshes[0].size_text if one else f"{len(self.meshes)} meshes"
-        devices, hosts = f"{self.total_devices} devices", counted(self.total_hosts, "host")
-        return f"MeshGraphDescriptor({self.name}: {what}, {devices}, {hosts})"
+        hosts = counted(self.total_hosts, "host")
+        return f"MeshGraphDescriptor({self.name}: {what}, {self.total_devices} devices, {hosts})"
 
     _repr_html_ = drawn_by("mesh:draw_descriptor")

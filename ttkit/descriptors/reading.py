@@ -209,12 +209,11 @@ def descriptor_text(descriptor: MeshGraphDescriptor) -> str:
 
 def _mesh_text(mesh: MeshInstance) -> str:
     rows, columns = mesh.device_dims
-    types, hosts = ", ".join(mesh.dim_types), ", ".join(map(str, mesh.host_dims))
     return f"""mesh_descriptors {{
   name: {json.dumps(mesh.name)}
   arch: {mesh.arch}
-  device_topology {{ dims: [ {rows}, {columns} ] dim_types: [ {types} ] }}
-  host_topology {{ dims: [ {hosts} ] }}
+  device_topology {{ dims: [ {rows}, {columns} ] dim_types: [ {", ".join(mesh.dim_types)} ] }}
+  host_topology {{ dims: [ {", ".join(map(str, mesh.host_dims))} ] }}
   channels {{ count: {mesh.channels} policy: {mesh.policy} }}
 }}
 """

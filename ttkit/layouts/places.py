@@ -102,8 +102,8 @@ def why_not_memory(memory: Mapping[str, int], machine: Machine) -> str:
     if total <= machine.room:
         return ""
     kind, most = max(memory.items(), key=lambda item: item[1])
-    room, dram = machine.room / 1e9, machine.system.chip.dram_bytes / 1e9
-    used = f"{room:.1f} of {dram:g} may be used"
+    dram = machine.system.chip.dram_bytes
+    used = f"{machine.room / 1e9:.1f} of {dram / 1e9:g} may be used"
     return f"needs {total / 1e9:.1f} GB; {used}: {kind} {most / 1e9:.1f}"
 
 

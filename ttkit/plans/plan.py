@@ -396,14 +396,14 @@ def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
 
 
 def _check_load(plan: Plan, number: int, step: Step) -> None:
-    links, room = plan.topology.links, plan.topology.links // plan.links
+    room = plan.topology.links // plan.links
     for (source, destination), n in Counter((t.source, t.destination) for t in step).items():
         if n > room:
             _fail_at_step(
                 plan,
                 number,
-                f"chip {source} sends {n} messages to chip {destination}; "
-                f"{links} links carry {room} at a time, each over {plan.links} of them",
+                f"chip {source} sends {n} messages to chip {destination}; {plan.topology.links} "
+                f"links carry {room} at a time, each over {plan.links} of them",
                 "another step for some, or one message with several chunks",
             )
 

@@ -310,8 +310,8 @@ class Timetable:
         return sum(self.bubbles) / len(self.bubbles)
 
     def __repr__(self) -> str:
-        time, bubble = f"{self.time_s:.6g} s", f"bubble {self.bubble_fraction:.1%}"
-        return f"Timetable({self.schedule.name}: {time}, {bubble})"
+        bubble = f"bubble {self.bubble_fraction:.1%}"
+        return f"Timetable({self.schedule.name}: {self.time_s:.6g} s, {bubble})"
 
 
 def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2) -> Timetable:

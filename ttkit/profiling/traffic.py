@@ -123,13 +123,12 @@ def _axes(sent: CollectiveRecord) -> list[int]:
 
 
 def _axis_words(sent: CollectiveRecord) -> str:
-    shape = tuple(sent.mesh.shape)
     if sent.collective == "point_to_point":
         how = dict(sent.how)
         return f"chip {how['source']} to {how['destination']}"
     if sent.axis is None:
         return f"all {counted(sent.mesh.get_num_devices(), 'chip')}"
-    return f"axis {sent.axis} of {counted(shape[sent.axis], 'chip')}"
+    return f"axis {sent.axis} of {counted(sent.mesh.shape[sent.axis], 'chip')}"
 
 
 def _shard(held: DescribedTensor, parts: Parts) -> str:
@@ -140,8 +139,7 @@ def _shard(held: DescribedTensor, parts: Parts) -> str:
         # If the simulator keeps one copy (length 1), all chips have the same values, even if the
         # placement says otherwise.
         placed.append("R" if length == 1 else "P" if axis in parts or dim is None else f"S{dim}")
-    shape = ",".join(map(str, held.shard_shape))
-    return f"[{shape}] {held.dtype.name.lower()} {' '.join(placed)}"
+    return f"[{','.join(map(str, held.shard_shape))}] {held.dtype.name.lower()} {' '.join(placed)}"
 
 
 def _label(held: DescribedTensor, axis: int) -> int | None:

@@ -117,8 +117,8 @@ def heading(mesh) -> str:
     """Return a description of a mesh in one line."""
     hosts = f", {mesh.num_hosts} hosts" if mesh.num_hosts > 1 else ""
     links = f"{counted(mesh.channels, 'link')} between neighbours, {mesh.policy}"
-    topology = " x ".join(mesh.dim_types)
-    return f"mesh {mesh.mesh_id}: {mesh.size_text} {mesh.arch}, {topology}, {links}{hosts}"
+    about = f"{mesh.size_text} {mesh.arch}, {' x '.join(mesh.dim_types)}"
+    return f"mesh {mesh.mesh_id}: {about}, {links}{hosts}"
 
 
 def described(descriptor) -> str:

@@ -344,15 +344,16 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     picture, chips = placed(tensor), len(mesh.chips)
     whole, stored = picture.whole, math.prod(tensor.padded_shape)
     one, in_memory = (" x ".join(map(str, each)) for each in (tensor.shape, tensor.padded_shape))
-    tiles, values = stored // TILE**2, math.prod(tensor.shape)
-    how = f"a shard of {one} is stored as {in_memory}: "
-    how += f"{counted(tiles, 'tile')} of {nbytes // tiles:,} bytes, "
-    how += f"{1 - values / stored:.0%} padding"
-    times = chips * stored / math.prod(whole)
+    tiles = stored // TILE**2
+    how = (
+        f"a shard of {one} is stored as {in_memory}: {counted(tiles, 'tile')} of "
+        f"{nbytes // tiles:,} bytes, {1 - math.prod(tensor.shape) / stored:.0%} padding"
+    )
     notes = [
         f"{how[0].upper()}{how[1:]}. The simulator counted these {nbytes:,} bytes.",
-        f"All {chips} chips together store {chips * nbytes:,} bytes, {times:.3g} times what "
-        "the values of one whole tensor need. One colour: the same slice.",
+        f"All {chips} chips together store {chips * nbytes:,} bytes, "
+        f"{chips * stored / math.prod(whole):.3g} times what the values of one whole tensor need. "
+        "One colour: the same slice.",
     ]
     held = grouped(picture.cells, lambda place: slice_text(place.ranges or (), whole))
     lines = []

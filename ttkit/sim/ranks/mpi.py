@@ -116,9 +116,8 @@ class World:
             interrupted = True
         missing = [r for r, request in zip(ranks, requests) if not request.Test()]
         names = numbered("rank", missing) if missing else "other ranks"
-        waited = time.perf_counter() - start
         self._broken = f"for {names} in {asked}"
-        rule = f"rank {self.rank} waited {waited:.1f} s for {names}"
+        rule = f"rank {self.rank} waited {time.perf_counter() - start:.1f} s for {names}"
         if interrupted:
             raise KeyboardInterrupt(f"{rule} in {asked}")
         fail(asked, f"{rule}, which did not come", CURE, CollectiveMismatch)

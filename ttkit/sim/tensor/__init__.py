@@ -228,11 +228,10 @@ class TensorTopology:
         return list(map(MeshCoordinate, self._coords))
 
     def __repr__(self) -> str:
-        coords = ", ".join(map(repr, self.mesh_coords()))
-        placements = ", ".join(map(repr, self._placements))
         return (
             f"TensorTopology(distribution_shape={self.distribution_shape()!r}, "
-            f"placements=SmallVector([{placements}]), mesh_coords={coords})"
+            f"placements=SmallVector([{', '.join(map(repr, self._placements))}]), "
+            f"mesh_coords={', '.join(map(repr, self.mesh_coords()))})"
         )
 
 

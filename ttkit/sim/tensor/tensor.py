@@ -93,12 +93,12 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
     in_use, total = bytes_in_use(), mesh.dram_bytes
     for coordinate in grid.coords:
         device = mesh.id_at(coordinate, grid.mesh_shape)
-        used, free = in_use[device], total - in_use[device]
+        free = total - in_use[device]
         if nbytes > free:
             fail(
                 f"allocate on {mesh!r}",
                 f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
-                f"{used:,} of {total:,} are in use, {free:,} are free",
+                f"{in_use[device]:,} of {total:,} are in use, {free:,} are free",
                 "shard the tensor over more chips, deallocate what is no longer needed, or use a "
                 "narrower dtype",
                 OutOfMemoryError,

@@ -104,11 +104,10 @@ class Chart:
             # the version of matplotlib.
             unknown = "Creator", "Date", "Format", "Type"
             FigureCanvasSVG(figure).print_svg(page, metadata=dict.fromkeys(unknown))
-        image = b64encode(page.getvalue()).decode()
         return (
             f'<div class="ttkit-title" style="white-space:pre-line">{escape(title)}</div>',
             f'<img class="ttkit-chart" alt="{escape(text)}" width="614" '
-            f'src="data:image/svg+xml;base64,{image}">{self.spots(ax)}',
+            f'src="data:image/svg+xml;base64,{b64encode(page.getvalue()).decode()}">{self.spots(ax)}',
         )
 
     def spots(self, ax) -> str:
