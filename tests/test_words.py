@@ -16,24 +16,13 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "ttkit"
 
 # Word of a name (a class, function, argument or variable) -> the word to use.
 NAMES = {
-    "board": "card",
-    "boards": "cards",
-    "chances": "probs",
-    "greet": "connect",
-    "keeper": "supervisor",
-    "lease": "parent death",
-    "recycle": "buffer pool",
-    "said": "output, message",
-    "seat": "group rank; device order",
-    "seated": "group rank; device order",
-    "seats": "device order",
-    "steep": "grad of the softmax",
-    "team": "process group",
-    "told": "notify, report",
-    "who": "rank, pid",
-    "wire": "link; p2p",
+    "board": "card", "boards": "cards", "chances": "probs", "greet": "connect",
+    "keeper": "supervisor", "lease": "parent death", "recycle": "buffer pool",
+    "said": "output, message", "seat": "group rank; device order",
+    "seated": "group rank; device order", "seats": "device order", "steep": "grad of the softmax",
+    "team": "process group", "told": "notify, report", "who": "rank, pid", "wire": "link; p2p",
     "wires": "links; p2p",
-}
+}  # fmt: skip
 # Phrase of a docstring, message or comment -> what to write.
 TEXT = {
     r"boards?": "card",

@@ -20,38 +20,25 @@ LARGE = re.compile(r"(?<![\w.#])\d(?:[,_]?\d){3,}(?!\w)")  # 4096, 4,096
 WORKED = re.compile(r"\d+(?: x \d+)+ = (\d[\d,]*)")  # 32 x 32 x 4 = 4,096
 SENTENCE = re.compile(r"(?<=[.!?:;|])\s+|\n")
 
+# the lessons that name a model of this size
+MODELS = {
+    "3B": "10 26",
+    "7B": "20",
+    "8B": "07 11 12 13 18 19 22 23 24 25",
+    "34B": "27",
+    "70B": "00 06 11 23 25",
+}
 # (lesson, what is typed): why it may be. What a run would show has no place here.
 ALLOWED = {
     ("00", "12 GB"): "published: the about() cell prints it from ttkit/hardware",
     ("01", "64 MiB"): "an input: what each chip passes on",
     ("02", "4 bytes"): "the size of a float32",
     ("02", "2 bytes"): "the size of a bfloat16",
-    **dict.fromkeys(
-        [
-            ("00", "70B"),
-            ("07", "8B"),
-            ("10", "3B"),
-            ("11", "8B"),
-            ("12", "8B"),
-            ("13", "8B"),
-            ("18", "8B"),
-            ("19", "8B"),
-            ("24", "8B"),
-            ("25", "8B"),
-            ("25", "70B"),
-            ("22", "8B"),
-        ]
-        + [
-            ("23", "8B"),
-            ("26", "3B"),
-            ("27", "34B"),
-            ("06", "70B"),
-            ("11", "70B"),
-            ("23", "70B"),
-            ("20", "7B"),
-        ],
-        "a model's name: billions of parameters",
-    ),
+    **{
+        (lesson, size): "a model's name: billions of parameters"
+        for size, names in MODELS.items()
+        for lesson in names.split()
+    },
     ("13", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
 }
 

@@ -4,6 +4,7 @@ import pytest
 
 from ttkit.layouts.costs import bubble_fraction, memory_of, moments, parameters_of
 from ttkit.layouts.dry_run import Job, Stage, one_pass
+from ttkit.layouts.search import plan_layouts
 from ttkit.plans import interleaved
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.config.layout import Layout
@@ -85,3 +86,13 @@ def test_bubbles_and_micro_batches_in_flight(name, p, m, chunks):
         max(sum(kept) / chunks for _, kept, _ in row) for row in moments(name, p, m, chunks)
     )
     assert most == shown.peak_activations()
+
+
+def test_flops_of_a_mixture_are_those_of_the_experts_that_a_token_uses():
+    sizes = {"num_heads": 4, "embedding_dim": 128, "num_blocks": 2, "max_sequence_length": 128}
+    many, two = (TransformerConfig(**sizes, num_experts=n) for n in (8, 2))
+    rates = [
+        each.mfu * each.times.total
+        for each in (plan_layouts(c, "n300", 4).best for c in (many, two))
+    ]
+    assert rates[0] == pytest.approx(rates[1])

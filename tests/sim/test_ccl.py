@@ -76,7 +76,8 @@ def test_given_outputs_are_written():
 def test_among_the_chips_that_a_tensor_covers():
     values = np.arange(4 * 8, dtype=np.float32).reshape(4, 8)
     with opened(T3000) as mesh:
-        mapper = mapper_over(mesh, (None, 0), ttnn.MeshShape(1, 2))
+        at = ttnn.MeshCoordinate(1, 2)
+        mapper = mapper_over(mesh, (None, 0), ttnn.MeshShape(1, 2), at)
         t = ttnn.from_torch(values, layout=ttnn.ROW_MAJOR_LAYOUT, device=mesh, mesh_mapper=mapper)
         first, second = values[:2], values[2:]
 

@@ -163,8 +163,9 @@ def test_products_of_each_user(box, cut, check, name, groups):
 
 def test_refused(wide, cut):
     query, key = cut(wide, normal(1, 2, 4, 32)), cut(wide, normal(2, 2, 64, 32))
-    with pytest.raises(ttkit.TTKitError, match="1 positions for 2 users"):
-        ttnn.transformer.scaled_dot_product_attention_decode(query, key, key, cur_pos=[3])
+    for given in [3], []:
+        with pytest.raises(ttkit.TTKitError, match=f"{len(given)} positions for 2 users"):
+            ttnn.transformer.scaled_dot_product_attention_decode(query, key, key, cur_pos=given)
     table, far = cut(wide, np.full((2, 2), 9, np.int32)), cut(wide, np.array([3, 3], np.int32))
     paged = ttnn.transformer.paged_scaled_dot_product_attention_decode
     with pytest.raises(ttkit.TTKitError, match="index 9 is out of bounds"):

@@ -78,14 +78,16 @@ def test_lines_change_nothing(text):
     assert SPACED.encode(text).tolist() == SPACED._inner.encode(text).ids
 
 
-def test_a_tokenizer_from_elsewhere_gets_the_text_whole():
-    """One that puts a space before what it is given would put one before each line."""
+@pytest.mark.parametrize("change", [{"add_prefix_space": True}, {"use_regex": False}])
+def test_a_tokenizer_from_elsewhere_gets_the_text_whole(change):
+    """A space before each line would be wrong, and so would tokens that end with each line."""
     other = json.loads(BPE._inner.to_str())
-    other["pre_tokenizer"]["add_prefix_space"] = True
-    tokenizer = BPETokenizer(json.dumps(other))
+    other["pre_tokenizer"] |= change
+    limit = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    tokenizer, text = BPETokenizer(json.dumps(other | {"truncation": limit})), "the owl\nthe fox\n"
+    ids = tokenizer.encode(text)
     assert (
-        tokenizer.decode(tokenizer.encode("the owl\nthe fox\nthe owl"))
-        == " the owl\nthe fox\nthe owl"
+        tokenizer.decode(ids).lstrip() == text and ids.tolist() == tokenizer._inner.encode(text).ids
     )
 
 
@@ -111,3 +113,5 @@ def test_errors(tmp_path):
     refused(lambda: CharTokenizer("mesh").encode("méshé"), rule, kind=ValueError)
     none = tmp_path / "none.json"
     refused(lambda: BPETokenizer.load(none), "none.json: tokenizer_path not found")
+    none.write_text("{}")
+    refused(lambda: BPETokenizer.load(none), "none.json: it is not a tokenizer: ")
