@@ -107,7 +107,8 @@ class Chart:
         return (
             f'<div class="ttkit-title" style="white-space:pre-line">{escape(title)}</div>',
             f'<img class="ttkit-chart" alt="{escape(text)}" width="614" '
-            f'src="data:image/svg+xml;base64,{b64encode(page.getvalue()).decode()}">{self.spots(ax)}',
+            f'src="data:image/svg+xml;base64,{b64encode(page.getvalue()).decode()}">'
+            f"{self.spots(ax)}",
         )
 
     def spots(self, ax) -> str:
