@@ -17,7 +17,7 @@ from ttkit.train.config.settings import DeviceConfig, Settings
 HEADROOM = 0.1  # This fraction of a chip's DRAM must stay free.
 # Modelled speeds have this relative error, so two shapes whose speeds differ by no more than this
 # are equally good.
-ERROR = 0.1
+ERROR = 0.12
 
 
 # ---------------------------------------------------------------- 11.gradient
