@@ -27,6 +27,7 @@ MODELS = {
     "8B": "07 11 12 13 18 19 22 23 24 25",
     "34B": "27",
     "70B": "00 06 11 23 25",
+    "405B": "23",
 }
 # (lesson, what is typed): why it may be. What a run would show has no place here.
 ALLOWED = {
