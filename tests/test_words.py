@@ -25,21 +25,12 @@ NAMES = {
 }  # fmt: skip
 # Phrase of a docstring, message or comment -> what to write.
 TEXT = {
-    r"boards?": "card",
-    r"dear": "expensive",
-    r"for ever": "forever, or: deadlock",
-    r"greets?": "connect",
-    r"keepers?": "supervisor",
-    r"leases?": "parent death",
-    r"mend(s|ed|ing)?": "fix",
-    r"said": "report, output",
-    r"says? so": "report",
-    r"seats?": "group rank; device order",
-    r"team": "process group",
-    r"tells|told": "report, notify",
-    r"wires?": "link",
-    r"wish(es)?": "request",
-}
+    r"boards?": "card", r"dear": "expensive", r"for ever": "forever, or: deadlock",
+    r"greets?": "connect", r"keepers?": "supervisor", r"leases?": "parent death",
+    r"mend(s|ed|ing)?": "fix", r"said": "report, output", r"says? so": "report",
+    r"seats?": "group rank; device order", r"team": "process group",
+    r"tells|told": "report, notify", r"wires?": "link", r"wish(es)?": "request",
+}  # fmt: skip
 ANY = re.compile("|".join(rf"\b{phrase}\b" for phrase in TEXT), re.IGNORECASE)
 # Where a word is right: of a file format, or of what a lesson says to the learner.
 ALLOWED = {"board": "descriptors/old_yaml", "boards": "descriptors/old_yaml", "said": "lessons/"}

@@ -9,16 +9,11 @@ from ttkit.hardware.device_order import device_order, transposed_warning
 @pytest.mark.parametrize(
     "dims, shape, turned",
     [
-        ((2, 4), (2, 4), False),
-        ((2, 4), (4, 2), True),
-        ((2, 4), (2, 2), False),
-        ((2, 4), (3, 1), False),
-        ((4, 4), (2, 4), False),
-        ((2, 6), (3, 2), True),
-        ((2, 4), (5, 1), False),
-        ((8, 4), (4, 8), True),
+        ((2, 4), (2, 4), False), ((2, 4), (4, 2), True), ((2, 4), (2, 2), False),
+        ((2, 4), (3, 1), False), ((4, 4), (2, 4), False), ((2, 6), (3, 2), True),
+        ((2, 4), (5, 1), False), ((8, 4), (4, 8), True),
     ],
-)
+)  # fmt: skip
 def test_opens_transposed(dims, shape, turned):
     assert bool(transposed_warning(dims, shape)) == turned
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Seven parts: every name of the simulated namespace exists in the library; the host-side calls of the
+Eight parts: every name of the simulated namespace exists in the library; the host-side calls of the
 guide's sections 2 and 3 give there what the tests expect here; the call tapes of all lessons, and
 of a training step of GPT and of Llama in each parallel form, are replayed: acceptance, shape,
 dtype, layout and placement must match; the wheel's mesh graph descriptors are read here as
 recorded; tt-run starts what tests/cluster/data/ttrun.json says, which `ttkit run` is tested
-against; two engines run lesson 06's cells on two meshes, and share one; and the library accepts
-every call of the decoders in examples/. Values are not
+against; two engines run lesson 06's cells on two meshes, and share one; the library accepts every
+call of the decoders in examples/; and the planner finds the same beside it. Values are not
 compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/
@@ -47,7 +47,7 @@ def main() -> int:
     for line in report["lines"]:
         print(line)
     failed = report["failed"] + check_descriptors() + check_tt_run() + check_engines()
-    return 1 if failed + check_decoders(environment) else 0
+    return 1 if failed + check_decoders(environment) + check_planner(environment) else 0
 
 
 def check_descriptors() -> int:
@@ -100,6 +100,19 @@ def check_decoders(environment: dict[str, str]) -> int:
                     print("decoders:", *words, "is refused\n", done.stderr[-2000:])
     print(f"decoders: 16 programs, {refused} refused")
     return refused
+
+
+def check_planner(environment: dict[str, str]) -> int:
+    """Plan beside the library and beside the simulator; 0 when both find the same."""
+    code = "import ttkit; print(ttkit.plan_layouts('configs/models/nanogpt.yaml', 't3000', 8))"
+    found = []
+    for backend in ("ttnn", "sim"):
+        how = {"env": {**environment, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": backend}}
+        command = [REAL / "venv/bin/python", "-c", code]
+        found.append(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **how))
+    same = found[0].stdout == found[1].stdout != ""
+    print("planner: the same" if same else f"planner: differs\n{found[0].stderr[-2000:]}")
+    return int(not same)
 
 
 def check_engines() -> int:

@@ -9,15 +9,10 @@ from ttkit import TTKitError, ttnn
 @pytest.mark.parametrize(
     ("system", "kind"),
     [
-        ("n150", "N150"),
-        ("n300", "N300"),
-        ("t3000", "T3K"),
-        ("galaxy", "GALAXY"),
-        ("galaxy_torus", "GALAXY"),
-        ("p150", "P150"),
-        ("galaxy_bh", "BLACKHOLE_GALAXY"),
+        ("n150", "N150"), ("n300", "N300"), ("t3000", "T3K"), ("galaxy", "GALAXY"),
+        ("galaxy_torus", "GALAXY"), ("p150", "P150"), ("galaxy_bh", "BLACKHOLE_GALAXY"),
     ],
-)
+)  # fmt: skip
 def test_kinds_of_machines(system, kind):
     ttkit.use_system(system)
     assert ttnn.cluster.get_cluster_type() is ttnn.cluster.ClusterType[kind]
