@@ -106,9 +106,9 @@ def about() -> None:
 
     chosen, ours = chosen_backend(), version("ttkit")
     if is_simulated():
-        from ttkit.hardware import current_system
+        from ttkit.sim.ranks import machine
 
-        system = current_system()
+        system = machine()
         print(f"ttkit {ours} on the simulator ({chosen.why})")
         generation = {"WORMHOLE_B0": "Wormhole", "BLACKHOLE": "Blackhole"}[system.chip.arch]
         joined = (

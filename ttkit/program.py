@@ -12,11 +12,12 @@ from types import SimpleNamespace
 
 from ttkit import backend, errors
 from ttkit.errors import fail
-from ttkit.hardware import current_system, use_system
+from ttkit.hardware import use_system
 from ttkit.profiling import Profile, traffic
 from ttkit.profiling.traffic import KIT_CODE, note_line
 from ttkit.sim import ttnn
 from ttkit.sim.ops import golden
+from ttkit.sim.ranks import machine
 from ttkit.sim.tape import Tape, tape
 from ttkit.words import add_options, counted, short
 
@@ -66,7 +67,7 @@ def install_as_ttnn() -> None:
     database = SimpleNamespace(SQLITE_CONNECTION=None)
     vars(ttnn)["database"] = sys.modules["ttnn.database"] = database  # type: ignore[assignment]
     print(
-        f"ttkit: ttnn and ttml are the simulator's, on a {current_system().name}", file=sys.stderr
+        f"ttkit: ttnn and ttml are the simulator's, on a {machine().name}", file=sys.stderr
     )
 
 
@@ -134,7 +135,7 @@ def report_of(calls: Tape, profile: Profile, path: str) -> str:
     Args:
         path: the path of the file to write for `ttkit report`; "" writes no file.
     """
-    system = current_system()
+    system = machine()
     chips = sorted({chip for record in profile.records for chip in record.chips})
     most = max((event.in_use for event in calls.events), default=0)
     sent, wrong = traffic.sent_by(calls.events)

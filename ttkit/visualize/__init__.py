@@ -52,7 +52,9 @@ def visualize_system_mesh() -> None:
 
 def _draw_machine() -> Figure:
     if backend.is_simulated():
-        return draw_chips(system_grid(current_system()))
+        from ttkit.sim.ranks import machine
+
+        return draw_chips(system_grid(machine()))
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     ids = tuple(map(system.get_device_id, ttnn.MeshCoordinateRange(system.shape())))

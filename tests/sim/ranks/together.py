@@ -44,6 +44,7 @@ def meshes(shape=SHAPE):
     """The mesh that ranks share, and one of our own."""
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     shared = ttnn.open_mesh_device(ttnn.MeshShape(shape))
+    ttkit.about()  # It has one line about the machine, in which this rank drives a part.
     with alone():
         whole = ttnn.open_mesh_device(ttnn.MeshShape(shape))
     assert whole.get_num_devices() == len(whole.get_device_ids()) == len(shared.chips)
