@@ -66,9 +66,7 @@ def install_as_ttnn() -> None:
     # The fixtures of tt-metal's tests/ttnn close the database of its reports; there is none.
     database = SimpleNamespace(SQLITE_CONNECTION=None)
     vars(ttnn)["database"] = sys.modules["ttnn.database"] = database  # type: ignore[assignment]
-    print(
-        f"ttkit: ttnn and ttml are the simulator's, on a {machine().name}", file=sys.stderr
-    )
+    print(f"ttkit: ttnn and ttml are the simulator's, on a {machine().name}", file=sys.stderr)
 
 
 # ---------------------------------------------------------------- the command

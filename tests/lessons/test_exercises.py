@@ -226,7 +226,7 @@ def test_a_budget_is_said(capsys):
     lessons.check("03.row_parallel", row_parallel)
     # [32, 32], [32, 48 -> 64] and [1, 48] in tiles
     said = " ".join(capsys.readouterr().out.split())
-    assert "each of the check's 3 chips received 20,480 bytes (limit 20,480)" in said
+    assert "the host put 20,480 bytes on each of the check's 3 chips (limit 20,480)" in said
 
 
 def test_on_a_card_values_decide(monkeypatch, capsys):

@@ -198,9 +198,8 @@ class MeshRun(Run):
         used, most = self._bytes()
         if budget is None or not most:
             return ""
-        return (
-            f"each of the check's {self.names['n']} chips received {used:,} bytes (limit {most:,})"
-        )
+        where = f"on each of the check's {self.names['n']} chips (limit {most:,})"
+        return f"the host put {used:,} bytes {where}"
 
 
 @contextmanager
