@@ -22,7 +22,7 @@ from ttkit.sim.ops import (
     spread,
     with_rank,
 )
-from ttkit.sim.tensor import Layout, dtypes, integers
+from ttkit.sim.tensor import Layout, Shape, dtypes, integers
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
 
@@ -48,6 +48,9 @@ def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
 def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
+    As in ttnn, a `ttnn.Shape` whose tiles are those of the tensor may have another number of
+    elements.
+
     Args:
         padded_shape: the shape of all stored elements with tile padding; the result is the corner
             of size `shape`.
@@ -57,6 +60,10 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     """
     array, lead = shards(input_tensor, host=True)
     wanted = integers(shape, None, -1)
+    if padded_shape is None and isinstance(shape, Shape):
+        new, old = dtypes.padded(wanted, input_tensor.layout), input_tensor.padded
+        if new[-1] == old[-1] and math.prod(new) == math.prod(old):
+            padded_shape = new
     if padded_shape is not None and math.prod(wanted) != input_tensor.logical_volume():
         tiled = input_tensor.layout is Layout.TILE
         stored = in_whole_tiles(with_rank(array, lead, 2)) if tiled else array
