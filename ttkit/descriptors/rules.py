@@ -17,7 +17,9 @@ REPORT = (
 OLD = "MGD 1.0 Compatibility requirement: "
 # These names and numbers are values of enums in the schema.
 ARCHITECTURES = ("", "WORMHOLE_B0", "BLACKHOLE", "QUASAR")
-WORMHOLE, ALL_TO_ALL, RELAXED = 1, 1, 2
+WORMHOLE = 1
+ALL_TO_ALL = 1
+RELAXED = 2
 A_MESH = 'mesh { mesh_descriptor: "M0" mesh_id: 0 }'
 CHANNELS = "channels { count: 2 policy: RELAXED }"
 

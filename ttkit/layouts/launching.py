@@ -27,12 +27,10 @@ from ttkit.train.config.settings import (
     Settings,
 )
 
-CONFIG, BINDINGS, DESCRIPTOR, HOSTS = (
-    "train.yaml",
-    "rank_bindings.yaml",
-    "mgd.textproto",
-    "hosts.txt",
-)
+CONFIG = "train.yaml"
+BINDINGS = "rank_bindings.yaml"
+DESCRIPTOR = "mgd.textproto"
+HOSTS = "hosts.txt"
 EDIT = "# Write the names of your hosts; 'localhost slots={}' runs all ranks on this host.\n"
 
 

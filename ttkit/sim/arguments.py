@@ -53,7 +53,9 @@ class describe:
     a message needs it."""
 
     def __init__(self, name: str, args: tuple = (), kwargs: dict[str, Any] | None = None):
-        self.name, self.args, self.kwargs = name, args, kwargs or {}
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs or {}
 
     def __str__(self) -> str:
         shown = [self.show(value) for value in self.args if self.is_shown(value)]

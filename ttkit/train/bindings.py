@@ -24,7 +24,9 @@ DataType, Layout = ttnn.DataType, ttnn.Layout
 ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
-ModuleBase, OptimizerBase, MorehAdamW = Module, Optimizer, AdamW
+ModuleBase = Module
+OptimizerBase = Optimizer
+MorehAdamW = AdamW
 # A loss is the mean over a device's elements; ttml has more kinds.
 ReduceType = Enum("ReduceType", "MEAN")
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})

@@ -18,7 +18,9 @@ Pair = tuple[int, int]  # A pair has the indices of two cells.
 Size = tuple[float, float]
 
 # The name of a cell is NAME px high, its lines are SIZE px high and STEP px apart.
-NAME, SIZE, STEP = 12, 11, 13
+NAME = 12
+SIZE = 11
+STEP = 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
 SLIVER = 2.5  # The filled part of a box has at least this many px, so that it is visible.
 # The gaps between cells have these widths and heights in px. With narrow gaps, eight chips in a row

@@ -156,7 +156,9 @@ class Drawing:
     loops = False
 
     def __init__(self, width: float, height: float, title: str):
-        self.width, self.height, self.title = width, height, title
+        self.width = width
+        self.height = height
+        self.title = title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
         # For each class of moving parts this has the seconds for which they are shown, the seconds
         # of their glide, and their style while they are not shown.

@@ -242,7 +242,9 @@ class StepCells(Cells):
 
     def _chips(self, grid: Grid, small: bool, glides: Collection[Pair] | None) -> list[Cell]:
         """Return the chips with their chunks; a chunk that glides has the boxes of its sources."""
-        step, plan, slots = self.step, self.step.plan, self.step.slots
+        step = self.step
+        plan = self.step.plan
+        slots = self.step.slots
         whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
         columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
         shares = most <= 8 and plan.adds

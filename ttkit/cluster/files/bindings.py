@@ -115,7 +115,9 @@ def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding
 
 def _finding(document: Document, fault) -> Finding:
     """Return a finding for a fault from pydantic, with line, column and what to do."""
-    kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
+    kind = fault["type"]
+    context = fault.get("ctx", {})
+    value = fault["input"]
     where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
     rule = fault["msg"]

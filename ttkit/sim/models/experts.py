@@ -211,7 +211,9 @@ def moe_routing_remap(
         non_zero_weight_size: how many weights are not zero.
         expert_parallel_size: how many chips along `cluster_axis` share these weights, in order.
     """
-    size, axis, count = expert_parallel_size, cluster_axis, non_zero_weight_size
+    size = expert_parallel_size
+    axis = cluster_axis
+    count = non_zero_weight_size
     on = Operands(routing_weights_tensor)
     (array,), like = on.arrays, on.like
     if like.mesh.shape[axis] != size:

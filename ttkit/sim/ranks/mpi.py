@@ -306,7 +306,9 @@ def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Gr
     Args:
         ranks: the ranks that gather; by default those that drive chips of the tensor.
     """
-    grid, here, shard = tensor.grid, world(), tensor.shard_shape
+    grid = tensor.grid
+    here = world()
+    shard = tensor.shard_shape
     ranks = members(grid) if ranks is None else ranks
     full = grid_over(grid.mesh_shape, grid.covers)
     if here.rank not in ranks:

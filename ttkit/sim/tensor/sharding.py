@@ -200,7 +200,9 @@ class ShardSpec:
     orientation: ShardOrientation
 
     def __init__(self, grid, shard_shape, shard_orientation):
-        self.grid, self.shape, self.orientation = grid, list(shard_shape), shard_orientation
+        self.grid = grid
+        self.shape = list(shard_shape)
+        self.orientation = shard_orientation
 
     def num_cores(self) -> int:
         """Return the number of cores."""
@@ -315,7 +317,9 @@ def create_sharded_memory_config(
         >>> create_sharded_memory_config((1, 1, 64, 128), grid, block).shard_spec.shape
         [32, 32]
     """
-    given, way, cores = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR, core_grid
+    given = use_height_and_width_as_shard_shape
+    way = orientation or ROW_MAJOR
+    cores = core_grid
     if isinstance(core_grid, CoreGrid):
         cores = corner(core_grid.x, core_grid.y)
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]

@@ -69,7 +69,9 @@ class Allocation:
         self.nbytes, self.made_of = 0, ()
         if _bound[0] + nbytes > mesh.dram_bytes:
             _check(mesh, grid, nbytes)
-        self.owner, self.nbytes, self.used = mesh.owner or grid, nbytes, mesh.used
+        self.owner = mesh.owner or grid
+        self.nbytes = nbytes
+        self.used = mesh.used
         _bound[0] += nbytes
         self.used[self.owner] += nbytes
 

@@ -216,7 +216,9 @@ def scaled_dot_product_attention(
     Returns:
         [B, heads, S, d].
     """
-    heads, groups, scale = query.shape()[1], key.shape()[1], 1 / math.sqrt(query.shape()[3])
+    heads = query.shape()[1]
+    groups = key.shape()[1]
+    scale = 1 / math.sqrt(query.shape()[3])
     q = stacked(query.get_value(), groups) * scale
     k, v = key.get_value(), value.get_value()
     scores = ttnn.matmul(q, k, transpose_b=True)

@@ -78,7 +78,9 @@ class Section:
 def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield the place, the rule and the cure of each fault that pydantic found."""
     for fault in error.errors(include_url=False):
-        kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
+        kind = fault["type"]
+        context = fault.get("ctx", {})
+        value = fault["input"]
         where = tuple(part for part in fault["loc"] if part not in PYDANTIC_TAGS)
         key = str(where[-1] if where else "")
         expected = context.get("expected") or context.get("expected_tags")

@@ -433,7 +433,9 @@ class Dropout(Module):
     """
 
     def __init__(self, probability: float, seed: int = 0):
-        self.probability, self.seed, self.calls = probability, seed, 0
+        self.probability = probability
+        self.seed = seed
+        self.calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with some elements set to zero, in the same shape."""

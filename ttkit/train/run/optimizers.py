@@ -254,7 +254,9 @@ def warmup_linear(step: int, max_steps: int, schedule: SchedulerConfig) -> float
         >>> [round(warmup_linear(step, 10, schedule), 2) for step in (0, 1, 2, 3, 7, 10)]
         [0.5, 1.0, 1.0, 1.0, 0.5, 0.0]
     """
-    max_lr, min_lr, warmup_steps = schedule.max_lr, schedule.min_lr, schedule.warmup_steps
+    max_lr = schedule.max_lr
+    min_lr = schedule.min_lr
+    warmup_steps = schedule.warmup_steps
     if step < warmup_steps:
         return max_lr * (step + 1) / warmup_steps
     held = warmup_steps + schedule.hold_steps
