@@ -24,7 +24,7 @@ def short():
 def test_a_wait_ends_when_the_message_is_there():
     memory, answers = Memory(), iter([False, False, True])
     gone = weakref.ref(memory)
-    assert wait_until(lambda: next(answers), memory)
+    assert wait_until(lambda: next(answers), memory, timeout_s=60)
     del memory
     assert gone() is None
 

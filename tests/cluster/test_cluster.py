@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import ttkit
+from ttkit.cluster.engines import results
 from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -281,6 +282,19 @@ def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path)
     assert [four.pid(rank) for rank in range(4)] == pids
 
 
+def test_an_interrupt_while_tasks_are_sent(four, capsys, monkeypatch):
+    def ask(*given, plain=results.ask):
+        plain(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(results, "ask", ask)
+    with pytest.raises(KeyboardInterrupt):
+        four.run(time.sleep, 300)
+    monkeypatch.undo()
+    assert "ranks 0, 1, 2 and 3 were at" in capsys.readouterr().out
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
 def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
     engines = [psutil.Process(four.pid(rank)) for rank in range(4)]
 
@@ -292,12 +306,8 @@ def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
     assert used() - before < 0.5  # seconds, of the four that they could have used
     # Open MPI's own, for its daemons on other hosts: it cannot be told not to
     mpirun = four._processes.pids["mpirun"]
-    sockets = [
-        each
-        for process in family()
-        if process.pid != mpirun
-        for each in process.net_connections("inet")
-    ]
+    others = [process for process in family() if process.pid != mpirun]
+    sockets = [each for process in others for each in process.net_connections("inet")]
     assert sockets
     assert {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 

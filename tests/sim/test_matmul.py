@@ -12,15 +12,11 @@ from ttkit.errors import TTKitError
 @pytest.mark.parametrize(
     ("left", "right"),
     [
-        ((6, 5), (5, 7)),
-        ((5,), (5, 7)),
-        ((6, 5), (5,)),
-        ((5,), (5,)),
-        ((2, 6, 5), (5,)),
+        ((6, 5), (5, 7)), ((5,), (5, 7)), ((6, 5), (5,)), ((5,), (5,)), ((2, 6, 5), (5,)),
         ((2, 6, 5), (2, 5, 7)),
     ],
     ids=str,
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("S0R", "RS0")], ids="-".join)
 def test_each_chip_has_the_product(mesh, put, check, left, right, kinds):
     a, b = put(mesh, left, kinds[0]), put(mesh, right, kinds[1])

@@ -101,7 +101,7 @@ def test_nothing_recorded_is_nothing_to_pass(leaf):
     with no_grad():
         y = leaf(3.0) * leaf(4.0)
     refused(y.backward, "no_grad")
-    refused((leaf(3.0, requires_grad=False) * 2).backward, "tensors without gradients")
+    refused((leaf(3.0, requires_grad=False) * 2).backward, "tensors that require no gradient")
 
 
 def test_only_tensors_that_require_a_gradient_get_one(leaf):

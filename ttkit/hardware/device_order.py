@@ -71,7 +71,9 @@ def device_order(
             fail(asked, f"Offset {corner} is out of bounds for the system mesh shape {whole}")
         yield from line_coordinates(system.shape, start, size)  # type: ignore[arg-type]
         return
-    (rows, columns), (height, width), (top, left) = shape, system.shape, start
+    rows, columns = shape
+    height, width = system.shape
+    top, left = start
     if top + rows <= height and left + columns <= width:
         yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
     elif top + columns <= height and left + rows <= width:

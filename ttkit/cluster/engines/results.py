@@ -142,9 +142,11 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
             raises this.
     """
     cluster.ensure_running(asked)
-    cluster.last_answers = answers = ask(cluster, asked, send, range(cluster.n))
+    answers: Answers = {}
     try:
         try:
+            # An interrupt may arrive while the ranks already work, but not all tasks are sent.
+            cluster.last_answers = answers = ask(cluster, asked, send, range(cluster.n))
             _wait(cluster, answers, asked)
         except KeyboardInterrupt:
             if not _stop_training(cluster):
