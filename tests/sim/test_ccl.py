@@ -86,9 +86,9 @@ def test_among_the_chips_that_a_tensor_covers():
 
         total = shards(ttnn.all_reduce(t, cluster_axis=1))
         np.testing.assert_array_equal(total, [first + second] * 2)
-        sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(0, 1), cluster_axis=1))
+        sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(1, 3), cluster_axis=1))
         np.testing.assert_array_equal(sent, [second] * 2)
-        sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(0, 1)))  # The two chips are a line.
+        sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(1, 3)))  # The two chips are a line.
         np.testing.assert_array_equal(sent, [second] * 2)
         each = [shards(one) for one in ttnn.all_broadcast(t, cluster_axis=1)]
         np.testing.assert_array_equal(each, [[first] * 2, [second] * 2])
