@@ -87,7 +87,7 @@ def test_what_is_explored_is_planned_once_for_each_choice(monkeypatch):
     shown._handle_custom_msg({"act": "1"}, [])
     second = plan_layouts(GPT, BOX, 8, 64).fitting[1].layout
     assert f"{second}: memory of a chip, fits" in shown.page
-    monkeypatch.setattr("ttkit.layouts.search.plan_layouts", None)  # Nothing is planned again.
+    monkeypatch.setattr("ttkit.layouts.cli.plan_layouts", None)  # Nothing is planned again.
     system.value, batch.value, sequence.value = "n300", 4, 32
     assert shown.page == first
 
@@ -319,7 +319,7 @@ def test_options_out_of_range(option, value, rule, mode, capsys):
 
 @pytest.mark.parametrize("option", ["--explain", "--write"])
 def test_pages_and_runs_are_for_training(option, capsys, monkeypatch):
-    monkeypatch.setattr("ttkit.layouts.search.plan_layouts", None)  # The search would take a while.
+    monkeypatch.setattr("ttkit.layouts.cli.plan_layouts", None)  # The search would take a while.
     words = ["plan", "--model", LLAMA8B, "--system", "t3000", "--mode", "inference", option, "TP8"]
     assert cli.main(words) == 1
     assert f"ttkit plan {option}: this option is for training" in capsys.readouterr().err

@@ -2,12 +2,12 @@
 
 import gc
 import json
-import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from ttkit.errors import fail
 from ttkit.layouts.places import NETWORK
+from ttkit.layouts.search import plan_layouts
 from ttkit.words import add_options
 
 # "adamw-bf16" keeps no float32 copy of bfloat16 weights.
@@ -70,11 +70,6 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     parser.add_argument("--model", required=True, metavar="FILE", help=text)
     add_options(parser, OPTIONS)
     asked = vars(parser.parse_args(words))
-    # Planning needs the simulator even if there is a card. The import of the search chooses the
-    # backend, so it comes after this line.
-    os.environ["TTKIT_BACKEND"] = "sim"
-    from ttkit.layouts.search import plan_layouts
-
     name, as_json, folder = map(asked.pop, ("explain", "json", "write"))
     asked["network_gb_per_s"] = asked.pop("network")
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
