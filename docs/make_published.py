@@ -145,7 +145,7 @@ def beside() -> list[tuple[list, float, float]]:
 
 def synchronisation_s(step: Candidate) -> float:
     """Return the modelled seconds of the all-reduces of all gradients, one for each parameter."""
-    return sum(each.time_s for each in step.traffic if each.what == "DDP gradients")
+    return sum(each.time_s for each in step.traffic if each.what.endswith("gradients"))
 
 
 def share(step: Candidate) -> float:

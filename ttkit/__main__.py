@@ -10,6 +10,7 @@ an unknown option, 130 after Ctrl-C, 0 after a dry run.
 """
 
 import gc
+import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -43,12 +44,17 @@ def main(words: Sequence[str] | None = None) -> int:
         command = command_named(name)
         gc.enable()
         parser = ArgumentParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)
-        return int(command(parser, words[1:]))
+        status = int(command(parser, words[1:]))
+        sys.stdout.flush()
+        return status
     except TTKitError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # The reader has ended, as in `ttkit plan ... | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # What is left to write, goes there.
+        return 1
 
 
 if __name__ == "__main__":

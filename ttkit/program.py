@@ -40,7 +40,8 @@ def install_as_ttnn() -> None:
     """
     if sys.modules.get("ttnn") is ttnn:
         return
-    asked, cure = "install_as_ttnn()", "call it first, or run the program by ttkit python PROGRAM"
+    asked = "install_as_ttnn()"
+    cure = "call it first, or run the program by ttkit python PROGRAM"
     for name in ("ttnn", "ttml"):
         if name in sys.modules:
             fail(asked, f"the real {name} is imported already", cure)

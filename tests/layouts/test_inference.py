@@ -21,16 +21,9 @@ from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 
 SMALL = TransformerConfig(
-    model_type="llama",
-    num_heads=8,
-    num_groups=8,
-    embedding_dim=256,
-    intermediate_dim=320,
-    num_blocks=3,
-    vocab_size=100,
-    max_sequence_length=96,
-    dropout_prob=0.0,
-)
+    model_type="llama", num_heads=8, num_groups=8, embedding_dim=256, intermediate_dim=320,
+    num_blocks=3, vocab_size=100, max_sequence_length=96, dropout_prob=0.0,
+)  # fmt: skip
 GPT = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=2, vocab_size=100)
 SIZES = [(1, 1), (1, 2), (2, 1), (2, 4)]
 

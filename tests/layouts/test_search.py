@@ -3,6 +3,8 @@
 import itertools
 import json
 import pathlib
+import subprocess
+import sys
 from dataclasses import replace
 from html import unescape
 from types import SimpleNamespace
@@ -149,6 +151,8 @@ def test_overlap_hides_communication():
     stage = Stage(beside.job, beside.find("DP4").layout, blocks=GPT.num_blocks)
     _, backward = compute_s(stage, SYSTEMS[BOX].chip)
     assert other.hidden == pytest.approx(min(sum(sent), backward))
+    # Nothing hides what backward completes last.
+    assert "DDP embedding gradients" in {each.what for each in beside.find("DP4").traffic}
 
 
 def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
@@ -183,6 +187,7 @@ def test_a_bubble_holds_what_is_sent_in_each_micro_batch(zero, once):
 def test_hosts_have_a_slower_link():
     one, two = (plan_layouts(GPT, "n300", 4 * hosts, hosts=hosts) for hosts in (1, 2))
     across = two.find("DP4")
+    assert "batch over 2 hosts" in two._repr_html_()
     assert {each.link for each in across.traffic} == {CHIPS, HOSTS}
     slow = next(each for each in across.traffic if each.link == HOSTS)
     # each host sends and receives the whole gradient once (a ring of two), at 12.5 GB/s
@@ -245,7 +250,7 @@ def test_inference():
         plan_layouts(LLAMA8B, "galaxy", mode="both")
 
 
-def test_the_command(capsys):
+def test_the_command(capsys, tmp_path):
     words = ["plan", "--model", str(ROOT / "configs/models/nanogpt.yaml"), "--system", "n300"]
     assert cli.main([*words, "--batch", "4"]) == 0
     assert "layouts fit" in capsys.readouterr().out
@@ -255,19 +260,30 @@ def test_the_command(capsys):
     options = ["--hosts", "2", "--batch", "4", "--json", "--optimizer", "sgd", "--network"]
     figures = []
     for rate in ("12.5", "1"):
-        assert cli.main([*words, *options, rate]) == 0
-        figures.append(json.loads(capsys.readouterr().out))
+        assert cli.main([*words, *options, rate, "--write", str(tmp_path / rate)]) == 0
+        shown = capsys.readouterr()
+        figures.append(json.loads(shown.out))
+        assert "ttkit run" in shown.err
     rates = [{one["layout"]: one for one in each["fitting"]} for each in figures]
     fast, slow = (rate["DP2"] for rate in rates)
     assert fast["memory"] == slow["memory"] and fast["memory"]["optimizer"] == 0
-    assert fast["step_s"] == pytest.approx(
-        sum(fast["times_s"].values()) - fast["times_s"]["hidden"]
-    )
+    times = fast["times_s"]
+    assert fast["step_s"] == pytest.approx(sum(times.values()) - times["hidden"])
     assert 0 < fast["step_s"] < slow["step_s"]
     assert cli.main([*words, "--mode", "inference", "--batch", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fitting"][0]["tokens_per_s"] > 0
     assert cli.main([*words, "--explain", "DP3"]) == 1
     assert "the layout 'DP3'" in capsys.readouterr().err
+
+
+def test_a_reader_that_ends_early():
+    """As in `ttkit plan ... | head -1`."""
+    words = ["--model", str(ROOT / "configs/models/nanogpt.yaml"), "--system", "n150"]
+    command = [sys.executable, "-m", "ttkit", "plan", *words]
+    with subprocess.Popen(command, stdout=-1, stderr=-1) as done:
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == 1
 
 
 @pytest.mark.long

@@ -14,23 +14,13 @@ from ttkit.train.config.settings import (
 
 TEXT = builtin_corpus()[:6000]
 MODEL = TransformerConfig(
-    num_heads=4,
-    num_groups=4,
-    embedding_dim=32,
-    num_blocks=1,
-    max_sequence_length=16,
-    intermediate_dim=64,
-    dropout_prob=0,
-)
+    num_heads=4, num_groups=4, embedding_dim=32, num_blocks=1, max_sequence_length=16,
+    intermediate_dim=64, dropout_prob=0,
+)  # fmt: skip
 TRAINING = TrainingConfig(
-    batch_size=8,
-    max_steps=1000,
-    tokenizer_type="byte",
-    checkpoint_dir="",
-    eval_every=0,
-    learning_rate=3e-3,
-    model_save_interval=0,
-)
+    batch_size=8, max_steps=1000, tokenizer_type="byte", checkpoint_dir="", eval_every=0,
+    learning_rate=3e-3, model_save_interval=0,
+)  # fmt: skip
 DEVICES = {
     "one": DeviceConfig(),
     "DP4": DeviceConfig((1, 4), enable_ddp=True),

@@ -217,7 +217,8 @@ def _references(file) -> Iterator[Broken]:
     """Yield errors for wrong names and ids, and for Wormhole meshes of a size that ttnn refuses."""
     templates = {mesh.name: mesh for mesh in file.mesh_descriptors}
     top = file.top_level_instance
-    graphs, name = [g.name for g in file.graph_descriptors], top.graph.graph_descriptor
+    graphs = [g.name for g in file.graph_descriptors]
+    name = top.graph.graph_descriptor
     if not top.HasField("mesh") and name not in graphs:
         yield _unknown("Graph", name, graphs, "top_level_instance graph graph_descriptor")
     known: dict[int, str] = {}

@@ -46,7 +46,8 @@ def device_order(
         [(0, 0), (1, 0), (0, 1), (1, 1)]
     """
     size, whole = math.prod(shape), f"MeshShape({list(system.shape)})"
-    wanted, corner = f"MeshShape({list(shape)})", f"MeshCoordinate({list(start)})"
+    wanted = f"MeshShape({list(shape)})"
+    corner = f"MeshCoordinate({list(start)})"
     if size == 0:
         fail(
             asked,

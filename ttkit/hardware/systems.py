@@ -160,7 +160,8 @@ def visible_part(system: System, visible: str) -> System:
         ((0, 2), (1, 3))
     """
     asked = f"TT_VISIBLE_DEVICES={visible!r} on a {system.name}"
-    last, parts = len(system.cards) - 1, [part.strip() for part in visible.split(",")]
+    last = len(system.cards) - 1
+    parts = [part.strip() for part in visible.split(",")]
     if not all(part.isdigit() and int(part) <= last for part in parts):
         fail(
             asked,

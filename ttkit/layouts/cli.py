@@ -2,6 +2,7 @@
 
 import gc
 import json
+import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 
@@ -86,7 +87,7 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     else:
         print(found.explain(chosen) if chosen else found)
     if folder:
-        print(found.write(folder, chosen))
+        print(found.write(folder, chosen), file=sys.stderr if as_json else None)
     # Without this, the garbage collection at exit would visit all objects that the dry runs keep.
     gc.freeze()
     return 0

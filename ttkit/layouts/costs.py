@@ -116,6 +116,9 @@ def _counted(sends: Sends, others: int) -> Counter[Send]:
         phase = PHASES.get(part, part.split()[-1])
         if axis != "tp":
             phase = SENT_BY.get(collective, phase)
+        # Backward completes the gradient of the embedding last, so nothing hides its sending.
+        if phase == "gradients" and part.startswith("embedding"):
+            phase = "embedding gradients"
         times = 1 + others if is_repeated(part) else 1
         found[f"{NAMES[axis]} {phase}", collective, axis, nbytes] += times
     return found
@@ -172,7 +175,8 @@ def traffic_between_meshes(
             sent, time_s = times * nbytes, times * each
             yield Traffic(what, times, "point_to_point", nbytes, None, where, sent, time_s, after)
     if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
-        n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
+        n = place.replicas
+        nbytes = 4 * parameters_of(job.config) // place.stages
         sends = [("hosts gradients", "all_reduce", 2)]
         # With ZeRO, the mean gradient of a parameter goes to one rank, which updates the parameter
         # and sends it to all ranks.
@@ -283,7 +287,8 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
         has_grads: whether an earlier micro-batch has left gradients.
     """
     step, others = one_pass(stage), stage.others
-    in_use, at = step.in_use[int(has_grads)], {k: v[int(has_grads)] for k, v in step.at.items()}
+    in_use = step.in_use[int(has_grads)]
+    at = {k: v[int(has_grads)] for k, v in step.at.items()}
     after = update(stage)
     run = stage.blocks - after.others
     gradients = sum(each.gradients for each in after.of_blocks) // run

@@ -252,7 +252,8 @@ def update(stage: Stage) -> Update:
     """Return what follows the last backward of a step; with buckets, all blocks are run."""
     job, layout, *_ = stage
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
-    optimizer, clips = tuple((training.optimizer or {}).items()), training.use_clip_grad_norm
+    optimizer = tuple((training.optimizer or {}).items())
+    clips = training.use_clip_grad_norm
     config = _plain(job.config, blocks, job.sequence, clips or all(stage.ends))
     layout, hosts = _for_update(layout), layout.hosts
     found = update_of(config, layout, stage.ends, clips, optimizer, job.bucket_mb)

@@ -110,7 +110,8 @@ class Recording:
 
     def __init__(self, run: DryRun, first: int):
         strategies = {axis: name for name, axis in run.layout.axes or ()}
-        self.events, self.owners = run.calls.events[first:], list(run.calls.mesh.used)
+        self.events = run.calls.events[first:]
+        self.owners = list(run.calls.mesh.used)
         self.sends: Sends = tuple(
             (event.part, each.collective, strategies[each.axis or 0], each.shard_bytes)
             for event in self.events

@@ -170,6 +170,7 @@ class Layouts(Choices):
         return {
             "layout": str(each.layout),
             "mesh": list(each.place.shape),
+            "hosts": {"batch": each.place.replicas, "stages": each.place.stages},
             "memory": each.memory._asdict(),
             "sent": sum(one.bytes_sent for one in each.traffic),
             "times_s": each.times._asdict(),

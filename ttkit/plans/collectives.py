@@ -169,7 +169,8 @@ def point_to_point(
         >>> [(t.source, t.destination) for _, t in plan.transfers]
         [(4, 0), (0, 2)]
     """
-    route, ends = topology.route(source, destination), {"root": source, "destination": destination}
+    route = topology.route(source, destination)
+    ends = {"root": source, "destination": destination}
     draft = _draft("point_to_point", topology, shard_bytes, None, links, **ends)
     steps = [[Transfer(a, b, topology.place[source])] for a, b in itertools.pairwise(route)]
     return replace(draft, steps=steps, algorithm=counted(len(steps), "hop"))
@@ -199,7 +200,8 @@ def shift(
         >>> [len(shift(topology(name), 1024, axis=1).steps) for name in ("t3000", "galaxy_torus")]
         [3, 1]
     """
-    draft, moved = _draft("shift", topology, shard_bytes, axis, links, backwards=backwards), []
+    draft = _draft("shift", topology, shard_bytes, axis, links, backwards=backwards)
+    moved = []
     for line in draft.groups:
         _check_cables(topology, line)
         hops = [(1, 0)] * len(line)

@@ -207,7 +207,8 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         traffic = "line" if plan.collective == "point_to_point" else busy_traffic(link)
     own = own_s / max(1, len(plan.steps))
     times = tuple(_step_time(plan, i, traffic) + own for i in range(len(plan.steps)))
-    rate, latency = rate_gb_per_s(link, traffic, plan.links), _latency(link, traffic)
+    rate = rate_gb_per_s(link, traffic, plan.links)
+    latency = _latency(link, traffic)
     inputs = [
         f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
         f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "

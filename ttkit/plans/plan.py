@@ -98,7 +98,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.collective not in COLLECTIVES:
             fail(f"a plan for {self.collective!r}", f"the collectives are {', '.join(COLLECTIVES)}")
-        asked, links = f"a plan for {self.collective} on {self.topology!r}", self.topology.links
+        asked = f"a plan for {self.collective} on {self.topology!r}"
+        links = self.topology.links
         check_counts(asked, shard_bytes=self.shard_bytes, links=self.links)
         if self.links > max(1, links):
             fail(
@@ -262,7 +263,8 @@ class Plan:
             >>> [out.tolist() for out in plan.run([np.array([1, 2]), np.array([10, 20])])]
             [[11, 22], [11, 22]]
         """
-        chips, arrays = self.validate().topology.chips, list(map(np.asarray, shards))
+        chips = self.validate().topology.chips
+        arrays = list(map(np.asarray, shards))
         if len(arrays) != len(chips) or len({array.shape for array in arrays}) > 1:
             fail(
                 f"{self!r}.run",

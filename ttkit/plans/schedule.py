@@ -159,7 +159,8 @@ class Schedule:
     def title(self) -> str:
         """The name, and the numbers of stages, micro-batches and chunks."""
         chunks = f", {self.chunks} chunks a stage" if self.chunks > 1 else ""
-        stages, work = counted(self.stages, "stage"), counted(self.micro_batches, "micro-batch")
+        stages = counted(self.stages, "stage")
+        work = counted(self.micro_batches, "micro-batch")
         return f"{self.name}: {stages}, {work}{chunks}"
 
     def __repr__(self) -> str:
@@ -196,7 +197,8 @@ class Schedule:
         if action.kind == "W":
             return Task(action, None, None)
         what, onwards = ("activations", 1) if action.kind == "F" else ("gradients", -1)
-        here, parts = action.chunk * self.stages + stage, range(self.stages * self.chunks)
+        here = action.chunk * self.stages + stage
+        parts = range(self.stages * self.chunks)
 
         def message(source: int) -> Message | None:
             """Return the message from a part of the model to the next one, where both exist."""
@@ -356,7 +358,8 @@ def _play(
 
 def check_actions(schedule: Schedule) -> None:
     """Raise an error that names the first stage and action that are wrong, if there are any."""
-    chunks, micro_batches = range(schedule.chunks), range(schedule.micro_batches)
+    chunks = range(schedule.chunks)
+    micro_batches = range(schedule.micro_batches)
     for stage, row in enumerate(schedule.actions):
         work: dict[tuple[int, int], list[Action]] = {
             key: [] for key in itertools.product(chunks, micro_batches)

@@ -168,14 +168,16 @@ def read(path: AnyPath) -> list[ProgramLine]:
     try:
         return [ProgramLine(**line) for line in json.loads(read_text(path, "report"))]
     except (TypeError, ValueError) as error:
-        rule, cure = f"it is no report: {error}", "ttkit python --report FILE.json PROGRAM"
+        rule = f"it is no report: {error}"
+        cure = "ttkit python --report FILE.json PROGRAM"
         fail(f"read {path}", rule, cure)
 
 
 def compare(one: Sequence[ProgramLine], other: Sequence[ProgramLine]) -> str:
     """Return the lines of two runs as a text: those that only the first run has begin with "-", and
     those that only the second run has begin with "+"."""
-    rows, whats = [], [[line.what for line in lines] for lines in (one, other)]
+    rows = []
+    whats = [[line.what for line in lines] for lines in (one, other)]
     matcher = difflib.SequenceMatcher(a=whats[0], b=whats[1], autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
@@ -285,7 +287,8 @@ class Sums:
             lead = event.operands[0].lead
             axes = _axes(sent)
             copies = len(lead) > max(axes) and all(lead[axis] == 1 for axis in axes)
-            along, others = _axis_words(sent), [axis for axis in left if axis not in axes]
+            along = _axis_words(sent)
+            others = [axis for axis in left if axis not in axes]
             if copies and sent.collective in ("all_reduce", "reduce_scatter", "all_gather"):
                 does = "gathers" if sent.collective == "all_gather" else "adds up"
                 self._warn(event, f"{does} equal values: its operand is replicated along {along}")

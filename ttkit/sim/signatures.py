@@ -228,7 +228,8 @@ class Signature:
 
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a valid call, and the other defaults, by the function's names."""
-        values, arguments = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))[0]
+        values = (*args, *kwargs.values())
+        arguments = self.bound(len(args), tuple(kwargs))[0]
         return self.usual | {name: values[number] for number, name, _ in arguments}
 
     def way(self, asked: describe) -> Way | None:
@@ -238,7 +239,8 @@ class Signature:
             TypeError: no overload takes these arguments.
         """
         args, kwargs = asked.args, asked.kwargs
-        values, fits = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))
+        values = (*args, *kwargs.values())
+        fits = self.bound(len(args), tuple(kwargs))
         unknown = [name for name in kwargs if name not in self.known]
         if not fits or (unknown and not self._takes_older(unknown)):
             rule = f"incompatible function arguments: {bind(self.overloads[0], args, kwargs)[1]}"
@@ -277,7 +279,8 @@ class Signature:
         place, name = max(_misfit(fit, values) for fit in fits)
         meant = [fit[place - 1] for fit in fits if _misfit(fit, values) == (place, name)]
         kinds = " | ".join(each.parameter.annotation for each in meant)
-        wanted, value = " | ".join(dict.fromkeys(kinds.split(" | "))), values[meant[0].number]
+        wanted = " | ".join(dict.fromkeys(kinds.split(" | ")))
+        value = values[meant[0].number]
         shown = f"{name}={describe.show(value)} is a {type(value).__name__}"
         cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
         fail(asked, f"incompatible function arguments: {shown}, not {wanted}", cure, TypeError)

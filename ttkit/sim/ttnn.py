@@ -86,7 +86,8 @@ mul_=multiply_ sub=subtract sub_=subtract_"""
 # Programs of December 2025 use the keys. The values are the names of the same objects in ttnn
 # 0.81.1.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
-get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
+get_memory_config = _Tensor.memory_config
+is_sharded = _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
 globals().update(_hints.RECORDS | {name: call for name, call in _calls.items() if "." not in name})
@@ -163,7 +164,8 @@ model_preprocessing = _space(
     preprocess_model_parameters""",
 )
 
-transformer, experimental = _inner("transformer."), _inner("experimental.")
+transformer = _inner("transformer.")
+experimental = _inner("experimental.")
 kv_cache = _inner("kv_cache.")
 _known["p2p_compute_intermediate_tensor_spec"] = lambda tensor, *ends: tensor.spec
 # These are names of `ttnn._ttnn`, each after its namespaces. If an object has another name in this

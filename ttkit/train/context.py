@@ -74,7 +74,8 @@ def sockets(mesh, peer: int) -> dict[int, Any]:
     The key of a socket is the rank that sends. Each chip is joined to the chip at the same
     coordinate. Both ranks must make their sockets in the same order."""
     rank = int(ttnn.distributed_context_get_rank())
-    memory, found = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, FIFO_BYTES), {}
+    memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, FIFO_BYTES)
+    found = {}
     for sender, receiver in sorted([(rank, peer), (peer, rank)]):
         config = socket_config(mesh, memory, sender_rank=sender, receiver_rank=receiver)
         found[sender] = ttnn.MeshSocket(mesh, config)
@@ -247,7 +248,8 @@ class AutoContext:
             TTKitError: a device is already open, the shape does not fit the descriptor, or
                 `ttnn.open_mesh_device` refuses the mesh.
         """
-        asked, shape = f"open_device({mesh_shape!r})", tuple(mesh_shape or (1, 1))
+        asked = f"open_device({mesh_shape!r})"
+        shape = tuple(mesh_shape or (1, 1))
         if self._device is not None:
             fail(
                 asked,

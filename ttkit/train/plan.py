@@ -53,7 +53,8 @@ class TrainingPlan(Tables):
         from ttkit.layouts.places import Machine, Place, room_for
         from ttkit.layouts.search import evaluate
 
-        training, model = self.settings.training_config, self.settings.transformer_config
+        training = self.settings.training_config
+        model = self.settings.transformer_config
         layout = replace(self.layout, axes=None)
         shape: Any = self.settings.device_config.mesh_shape
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
@@ -155,6 +156,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     """
     machine = current_system() if system is None else system_named(system)
     topology(machine, settings.device_config.mesh_shape)  # type: ignore[arg-type]
-    plan, model = TrainingPlan(settings, machine), settings.transformer_config
+    plan = TrainingPlan(settings, machine)
+    model = settings.transformer_config
     plan.layout.check(model, settings.training_config.batch_size, model.max_sequence_length)
     return plan

@@ -210,7 +210,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             done = Bar(0, min(microseconds, end[-1]), "done")
             name = one.algorithm if alike else one.collective
             lanes.append(Lane(name, [*steps, done], f"takes {end[-1]:.1f} us"))
-        title, axis = f"after {microseconds:.1f} us", "modelled time in us; each box is a step"
+        title = f"after {microseconds:.1f} us"
+        axis = "modelled time in us; each box is a step"
         clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         return [Figure(title, [clock]), *draw_after(numbers)]

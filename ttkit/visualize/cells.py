@@ -166,7 +166,8 @@ class Cells(Drawing):
         above = self.gap_y if any(a[0] == b[0] for a, b in ends) else 0
         right = 4 + 1.4 * self.gap_x if any(a[1] == b[1] for a, b in ends) else 0
         edge = 22 if frame else 9
-        self.left, self.top = 1 + edge, 1 + edge + above + (OUTLINE if grid.cards else 0)
+        self.left = 1 + edge
+        self.top = 1 + edge + above + (OUTLINE if grid.cards else 0)
         width = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + right
         height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
         super().__init__(width + 2, height + 2, grid.title)
@@ -256,7 +257,8 @@ class Cells(Drawing):
             drawn, width = (links, 1.3) if straight or links < 2 else (1, 2.5)
             # In a folded line of chips, only the links of neighbours in the line and the link of
             # its two ends are strong. All others are pale.
-            line, apart = self.grid.fold and self.grid.shape[1:], abs(pair[0] - pair[1])
+            line = self.grid.fold and self.grid.shape[1:]
+            apart = abs(pair[0] - pair[1])
             pale = line and apart not in (1, len(self.cells) - 1)
             for i in range(drawn):
                 self.line(

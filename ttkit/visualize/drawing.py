@@ -352,7 +352,8 @@ def _slanted(area: Rectangle, gap: float) -> str:
     # A slanted line has the same x + y at each of its points.
     along = (math.floor(low / gap) + 1) * gap
     while along < high:
-        start, end = max(left, along - top - height), min(left + width, along - top)
+        start = max(left, along - top - height)
+        end = min(left + width, along - top)
         path += f"M{start:.5g} {along - start:.5g}L{end:.5g} {along - end:.5g}"
         along += gap
     return path if width > 0 and height > 0 else ""

@@ -132,8 +132,10 @@ def draw_matmul(
     if partial and hasattr(result, "shards"):  # A tensor on a card has no `shards`.
         reduced = reduced or not unequal(result, of_result)
 
-    notes, sums = [], max(len({part.x_columns for part in same}) for same in blocks.values())
-    whole, computed = m * n, sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
+    notes = []
+    sums = max(len({part.x_columns for part in same}) for same in blocks.values())
+    whole = m * n
+    computed = sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
     if computed < whole:
         lost = f"{whole - computed} of {whole} numbers"
         notes.append(f"Hatched: no chip computes these blocks, {lost}.")

@@ -191,7 +191,8 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     states += states[-1:] * (len(plan.steps) + 1 - len(states))
     # A chip never drops a chunk, so its last state has all chunks that it ever holds.
     slots = {chip: tuple(sorted({*plan.goal(chip), *states[-1].get(chip, ())})) for chip in chips}
-    named, pairs = dict(zip(chips, names)), itertools.pairwise([states[0], *states])
+    named = dict(zip(chips, names))
+    pairs = itertools.pairwise([states[0], *states])
     return [
         StepPicture(plan, number, named, slots, before, after, problem, number == where)
         for number, (before, after) in enumerate(pairs)
@@ -226,7 +227,8 @@ class StepCells(Cells):
             1 if small else topology.links,
         ).folded(LONGEST)
         chips = self._chips(grid, small, () if small else glides)
-        gap, frame = (18, 22) if small else (46, 28), step.caption if framed and not small else ""
+        gap = (18, 22) if small else (46, 28)
+        frame = step.caption if framed and not small else ""
         super().__init__(grid, chips, frame=frame, gap=gap, colour="var(--frame)")
         for arrow in step.arrows:
             if not arrow.why_not:
@@ -245,7 +247,8 @@ class StepCells(Cells):
         step = self.step
         plan = self.step.plan
         slots = self.step.slots
-        whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
+        whole = contributors_in_all(plan)
+        most = max(1, *map(len, slots.values()))
         columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
         shares = most <= 8 and plan.adds
         if shares:
@@ -331,7 +334,8 @@ class StepCells(Cells):
 # ---------------------------------------------------------------- figures
 def _notes(picture: StepPicture, small: bool) -> list[str]:
     """Return the legend of the boxes and arrows."""
-    plan, most = picture.plan, max(map(len, picture.slots.values()), default=0)
+    plan = picture.plan
+    most = max(map(len, picture.slots.values()), default=0)
     box = "Each box is a chunk, without colour until it has arrived"
     if plan.adds:
         box += f"; its colour grows with the parts of the {plan.group_size} chips"
@@ -381,7 +385,8 @@ def step_figure(step: StepPicture, note: str = "") -> Figure:
     Args:
         note: a note below the chips; the caption of the step is then there, and not at a frame.
     """
-    drawing, notes = StepCells(step, framed=not note), _notes(step, small=False)
+    drawing = StepCells(step, framed=not note)
+    notes = _notes(step, small=False)
     if note:
         notes.insert(0, f"{'after ' if step.number else ''}{step.caption}; {note}")
     return Figure(step.title, [drawing], notes, step.text, step.problem)

@@ -20,7 +20,8 @@ FOLDED = 20
 NOWRAP = "right;white-space:nowrap"  # Numbers have this style, so that each stays beside its unit.
 # If a table in a notebook has more columns than MANY, the first cell of each row, its name, is in a
 # line of its own with the style OWN.
-MANY, OWN = 8, "border:0;font-weight:600;padding-bottom:0;text-align:left"
+MANY = 8
+OWN = "border:0;font-weight:600;padding-bottom:0;text-align:left"
 # Every second row is grey, with its name. JupyterLab's own stripes would count names as rows.
 STRIPES = (' style="background:none"', ' style="background:var(--chip)"')
 CELL = 30  # A cell in the table of a mesh is this many characters wide.

@@ -74,7 +74,8 @@ def covered(tensor) -> list[Coordinate]:
     """Return the coordinates that hold a shard, in order; the topology may name more of them."""
     if tensor.device() is not None:
         return list(map(tuple, tensor.device_coords()))
-    buffer, coords = tensor.host_buffer(), list(tensor.tensor_topology().mesh_coords())
+    buffer = tensor.host_buffer()
+    coords = list(tensor.tensor_topology().mesh_coords())
     shards = len(backend.load().get_device_tensors(tensor))
     axes = len(tuple(buffer.shape()))
     here = [c for c in coords if len(tuple(c)) == axes and buffer.is_local(c)]
@@ -99,7 +100,8 @@ def placed(tensor) -> Placed:
             axes[dim].append(axis)
     whole = tuple(n * math.prod(distribution[a] for a in along) for n, along in zip(shape, axes))
 
-    places, parts = covered(tensor), list(itertools.product(*map(range, distribution)))
+    places = covered(tensor)
+    parts = list(itertools.product(*map(range, distribution)))
     known = places
     if len(places) != len(parts):
         every = backend.load().compute_distribution_to_mesh_mapping(distributed, over)
@@ -176,7 +178,8 @@ def draw_tensor(tensor) -> Figure:
         if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
             lines = wrap(text, 20 if wide else 11, max_lines=3, break_long_words=False)
-            part, differs = map_of(picture, place.ranges), place.group in picture.unequal
+            part = map_of(picture, place.ranges)
+            differs = place.group in picture.unequal
             held = Box(fill="#3d4a5c", part=part, hatched=differs)
         name = label
         if mesh is not None:
@@ -200,7 +203,8 @@ def mapped(picture: Placed) -> tuple[int, ...]:
         >>> mapped(Placed((1, 4), (4, 1, 32, 64), cells))
         (0, 3)
     """
-    dims, held = range(len(picture.whole)), [cell.ranges for cell in picture.cells if cell.ranges]
+    dims = range(len(picture.whole))
+    held = [cell.ranges for cell in picture.cells if cell.ranges]
     cut = [d for d in dims if any(ranges[d] != (0, picture.whole[d]) for ranges in held)]
     others = [d for d in reversed(dims) if d not in cut]
     return tuple(sorted([*cut, *others][:2]))

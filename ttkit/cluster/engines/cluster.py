@@ -110,7 +110,10 @@ class Cluster:
                 self._client.close(linger=0)
         if self._processes:
             self._processes.stop()
-        self._client, self._processes, self.pids, self.last_answers = None, None, {}, {}
+        self._client = None
+        self._processes = None
+        self.pids = {}
+        self.last_answers = {}
         self.last_error = [""] * self.n  # A rank that raised nothing has "".
 
     def restart(self) -> Cluster:

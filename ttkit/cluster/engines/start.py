@@ -86,7 +86,8 @@ def _cards() -> tuple[list[str], str]:
     from ttkit.backend import is_simulated
 
     system = current_system()
-    numbers, what = list(map(str, range(len(system.cards)))), f"a {system.name}"
+    numbers = list(map(str, range(len(system.cards))))
+    what = f"a {system.name}"
     cards = [card.name for card in Path("/dev/tenstorrent").glob("[0-9]*")]
     if cards and not is_simulated():
         numbers, what = sorted(cards, key=int), "this machine"

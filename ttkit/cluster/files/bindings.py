@@ -129,7 +129,8 @@ def _finding(document: Document, fault) -> Finding:
         # YAML reads `on`, `off` and an empty value as True, False and None. Programs
         # expect 1, 0 and "".
         written = "" if value is None else int(value) if isinstance(value, bool) else value
-        rule, cure = f"{rule}: {shown} without quotes is not a string", f'{key}: "{written}"'
+        rule = f"{rule}: {shown} without quotes is not a string"
+        cure = f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
     else:
         rule = rule if kind == "missing" else f"{rule}: {shown}"

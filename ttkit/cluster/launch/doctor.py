@@ -78,7 +78,8 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
     """
     names = list(dict.fromkeys(hosts)) or [socket.gethostname()]
     here = remote.which_are_here(names)
-    source, addresses = Path(probe.__file__).read_text(), _addresses(names, here)
+    source = Path(probe.__file__).read_text()
+    addresses = _addresses(names, here)
 
     def ask(name: str) -> Examined:
         others = [(host, address) for host, address in addresses.items() if host != name]

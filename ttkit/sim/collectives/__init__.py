@@ -58,7 +58,8 @@ def exchanged(
     if into is None and cut is None:
         return array
     lead, sizes = len(chips), [chips[a] for a in axes]
-    n, array = math.prod(sizes), array if into is None else expanded(array, chips, axes)
+    n = math.prod(sizes)
+    array = array if into is None else expanded(array, chips, axes)
     shape, order = list(array.shape), list(range(array.ndim))
     if cut is not None:
         at = lead + cut

@@ -242,7 +242,8 @@ def attend(
 # ---------------------------------------------------------------- later tokens, with a cache
 def _flops(given, operands, results, shape) -> int:
     """Count the flops of two matmuls, of each query with all positions of its user's cache."""
-    table, keys = given.get("page_table_tensor"), shape(given["input_tensor_k"])[2]
+    table = given.get("page_table_tensor")
+    keys = shape(given["input_tensor_k"])[2]
     keys *= 1 if table is None else shape(table)[1]
     return 4 * math.prod(shape(given["input_tensor_q"])) * keys
 
@@ -382,7 +383,8 @@ def group_attn_matmul(
     The result is [1, heads, users, n]; query heads share key heads.
     """
     heads, users = input_tensor_a.shard_shape[1:3]
-    by_user, groups = permute(input_tensor_a, [2, 1, 0, 3]), input_tensor_b.shard_shape[1]
+    by_user = permute(input_tensor_a, [2, 1, 0, 3])
+    groups = input_tensor_b.shard_shape[1]
     rows = reshape(by_user, [users, groups, heads // groups, -1])
     made = reshape(matmul(rows, input_tensor_b, dtype=dtype), [users, heads, 1, -1])
     return permute(made, [2, 1, 0, 3])

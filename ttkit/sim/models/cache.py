@@ -58,7 +58,8 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
         pages, rows: the page and the row of each value, [*chips, n].
         coords: only the chips at these coordinates write; all chips write when left out.
     """
-    cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
+    cache = on.tensors[0]
+    chips = np.empty(on.like.grid.shape if coords else (1,) * on.lead)
     pages, rows, _ = spread((pages, rows, chips), on.lead)
     own, new = cache.shard_shape[1::2], values.shape[-2:]
     if own != new:

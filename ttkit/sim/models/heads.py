@@ -61,7 +61,8 @@ def split_heads(
         transpose_key, transpose_k_heads: whether the key is transposed. Each of the two operations
             has one of these names.
     """
-    on, groups = Operands(input_tensor, kv_input_tensor), num_kv_heads or num_heads
+    on = Operands(input_tensor, kv_input_tensor)
+    groups = num_kv_heads or num_heads
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
@@ -189,7 +190,8 @@ def rotary_embedding_llama(
         cos_cache, sin_cache: [1, 1 or heads, positions, size]; [1, batch, 1, size] to decode.
         trans_mat: [1, 1, 32, 32].
     """
-    others, rows = (cos_cache, sin_cache, trans_mat), input_tensor.shard_shape[-2]
+    others = (cos_cache, sin_cache, trans_mat)
+    rows = input_tensor.shard_shape[-2]
     return _turned(input_tensor, others, 1 if is_decode_mode else rows)
 
 

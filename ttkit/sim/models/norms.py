@@ -325,7 +325,8 @@ def embedding(
     Raises:
         TTKitError: an index is beyond the end of the table.
     """
-    on, rank = Operands(input_tensor, weight, narrow=True), len(input_tensor.shard_shape)
+    on = Operands(input_tensor, weight, narrow=True)
+    rank = len(input_tensor.shard_shape)
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:

@@ -106,7 +106,8 @@ def _binary(
         on = Operands(a, b)
         like, topology, (x, y) = on.like, on.topology, on.broadcast()
         _check_types(name, a.dtype, b.dtype)
-        given, layout = a.dtype, a.layout if a.layout is b.layout else Layout.TILE
+        given = a.dtype
+        layout = a.layout if a.layout is b.layout else Layout.TILE
     else:
         like, scalar = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)

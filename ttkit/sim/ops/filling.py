@@ -36,7 +36,8 @@ def _filled(
     if device is not None:
         device.check_open()
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()))
-    kind, place = (dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR), (grid, topology, device)
+    kind = (dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR)
+    place = (grid, topology, device)
     return _made(integers(shape, None, 0), fill_value, *kind, *place)
 
 

@@ -137,7 +137,8 @@ def _linear(
     values = product(x, y, lead)
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead
-        values, added = with_rank(values, lead, rank), with_rank(widened(added), lead, rank)
+        values = with_rank(values, lead, rank)
+        added = with_rank(widened(added), lead, rank)
         if values.shape[-2] != added.shape[-2] in (16, TILE_SIZE):
             added = added[..., :1, :]
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape

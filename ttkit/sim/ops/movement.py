@@ -119,7 +119,8 @@ def to_layout(tensor: Tensor, layout: Layout, dtype: DataType | None = None) -> 
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # On a device, ttnn looks at `dtype` only when the layout changes.
-    narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
+    narrow = tensor.dtype in dtypes.BLOCK_FLOATS
+    rows = layout is Layout.ROW_MAJOR
     if tensor.mesh is not None and rows and not same_type and not narrow:
         rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
         refuse(f"{rule} device", "ttnn.typecast(tensor, dtype) first")
@@ -277,7 +278,8 @@ def sharded_to_interleaved_partial(
     input_tensor: Tensor, cache_tensor: Tensor, num_slices: int, slice_index: int
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
-    rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
+    rows = _rows(cache_tensor, num_slices, slice_index)
+    ends = cache_tensor.grid.shape
     whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
     part[:] = input_tensor.full_array().reshape(part.shape)

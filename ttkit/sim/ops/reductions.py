@@ -124,7 +124,8 @@ def _enter_running(name: str, function: np.ufunc) -> None:
     ) -> Tensor:
         """Cast each shard to `dtype`, and return its running sums (or products) along `dim`."""
         array, lead = shards(input)
-        axis, array = lead + axis_of(input, dim), convert(array, dtype or input.dtype)
+        axis = lead + axis_of(input, dim)
+        array = convert(array, dtype or input.dtype)
         array = np.flip(array, axis) if reverse_order else array
         values = function.accumulate(array, axis, array.dtype)
         return result(input, np.flip(values, axis) if reverse_order else values, dtype=dtype)

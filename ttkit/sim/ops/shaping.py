@@ -61,7 +61,8 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     array, lead = shards(input_tensor, host=True)
     wanted = integers(shape, None, -1)
     if padded_shape is None and isinstance(shape, Shape):
-        new, old = dtypes.padded(wanted, input_tensor.layout), input_tensor.padded
+        new = dtypes.padded(wanted, input_tensor.layout)
+        old = input_tensor.padded
         if new[-1] == old[-1] and math.prod(new) == math.prod(old):
             padded_shape = new
     if padded_shape is not None and math.prod(wanted) != input_tensor.logical_volume():
@@ -218,7 +219,8 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """
     on, first = Operands(*tensors), tensors[0]
     axis = axis_of(first, dim)
-    shapes, kinds = [list(t.shard_shape) for t in tensors], [t.dtype.name for t in tensors]
+    shapes = [list(t.shard_shape) for t in tensors]
+    kinds = [t.dtype.name for t in tensors]
     if len({(*shape[:axis], ..., *shape[axis + 1 :]) for shape in shapes}) > 1:
         rule = "All dimensions must be the same size except for the dimension along which"
         refuse(f"{rule} the concat is taking place: {shapes}")
@@ -326,7 +328,8 @@ def _pad_to_tile(tensor: Tensor, pad_value: float) -> Tensor:
     return made
 
 
-Tensor.reshape, Tensor.__getitem__ = _reshape, checked(get_item, "tensor[...]")
+Tensor.reshape = _reshape
+Tensor.__getitem__ = checked(get_item, "tensor[...]")
 Tensor.pad_to_tile = _pad_to_tile  # type: ignore[attr-defined]
 Tensor.unpad_from_tile = (  # type: ignore[attr-defined]
     lambda tensor, shape: slice_(tensor, [0] * len(shape), shape)

@@ -255,7 +255,8 @@ def activation(which) -> Function:
     """
     if isinstance(which, (tuple, list)):
         which = UnaryWithParam(which)
-    kind, fast = getattr(which, "op_type", which), any(getattr(which, "params", ()))
+    kind = getattr(which, "op_type", which)
+    fast = any(getattr(which, "params", ()))
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
     name = "gelu_approx" if fast and name == "gelu" else name
     if name not in ACTIVATIONS:

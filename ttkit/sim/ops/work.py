@@ -38,7 +38,8 @@ def work_of(event: Event, operation: Operation) -> Work | None:
         return None
     # An operand that is also a result, except the first, is an output: its bytes are not read.
     outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]
-    read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
+    read = stored_bytes(operands) - stored_bytes(outputs)
+    written = stored_bytes(results)
     # With "part", a call reads at most as many bytes as it writes. An embedding also reads its
     # indices.
     if operation.moves == "part":

@@ -103,7 +103,8 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
         ((6, 4, 0, 2), (7, 5, 1, 3))
     """
     dims, (start, block) = mesh.device_dims, mesh.block_of_host(host_rank)
-    places, whole = list(itertools.product(*map(range, dims))), system.shape == dims
+    places = list(itertools.product(*map(range, dims)))
+    whole = system.shape == dims
     # These are the devices of `system`, with their coordinates in the mesh.
     there: dict[int, Coordinate] = {}
     if whole or system.shape == block:

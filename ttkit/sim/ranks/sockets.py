@@ -282,7 +282,8 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             arrives in time.
     """
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
-    asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
+    asked = describe("recv_async", (output_tensor,))
+    grid = output_tensor.grid
     channel, arrived = mesh_socket._channel, []
     for rank, receivers in mesh_socket._chips.items():
         about, values = channel.receive(rank, asked)

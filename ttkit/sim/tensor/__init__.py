@@ -204,7 +204,8 @@ class TensorTopology:
         mesh_coords: Sequence[Iterable[int]],
     ) -> TensorTopology:
         """Return the one topology with these arguments: equal topologies are the same object."""
-        shape, coords = tuple(distribution_shape), tuple(map(tuple, mesh_coords))
+        shape = tuple(distribution_shape)
+        coords = tuple(map(tuple, mesh_coords))
         key = shape, tuple(placements), coords
         found = _topologies.get(key)
         if found is None:

@@ -44,7 +44,8 @@ class _Config:
     _list = ""
 
     def __init__(self, *args, **given):
-        what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
+        what = type(self).__name__
+        names = ["mesh_shape_override", "mesh_offset_override"]
         listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
         names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
         given |= dict(zip(names, args))
@@ -304,7 +305,8 @@ def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMesh
     return CppMeshToTensor(mesh_device, MeshComposerConfig([dim], line))
 
 
-ShardTensorToMesh, ConcatMeshToTensor = shard_tensor_to_mesh_mapper, concat_mesh_to_tensor_composer
+ShardTensorToMesh = shard_tensor_to_mesh_mapper
+ConcatMeshToTensor = concat_mesh_to_tensor_composer
 
 
 class ReplicateTensorToMeshWrapper:

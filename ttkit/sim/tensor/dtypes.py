@@ -38,7 +38,10 @@ def numpy_dtype(dtype: DataType) -> type:
     return NUMPY.get(dtype, np.float32)
 
 
-ONE, HALF, SIXTEEN, UPPER = np.uint32(1), np.uint32(0x7FFF), np.uint32(16), np.uint32(0xFFFF_0000)
+ONE = np.uint32(1)
+HALF = np.uint32(0x7FFF)
+SIXTEEN = np.uint32(16)
+UPPER = np.uint32(0xFFFF_0000)
 
 
 def _round_block(values: Array, out: Array, carry: Array) -> None:

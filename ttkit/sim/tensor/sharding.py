@@ -327,7 +327,8 @@ def create_sharded_memory_config(
     if given:
         cut = (height, width) if way is ROW_MAJOR else (width, height)
     else:
-        sizes, even = (math.prod(batch) * height, width), _most_shards(scheme, cores, way)
+        sizes = (math.prod(batch) * height, width)
+        even = _most_shards(scheme, cores, way)
         cut, rest = zip(*map(divmod, sizes, even))
         if any(rest):
             rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"

@@ -261,7 +261,8 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
         return stacked(positions(values, start, end), groups)
 
     def probabilities(start: int, end: int) -> Value:
-        queries, mask = rows(q, start, end), causal_mask(end - start, copies, layout)
+        queries = rows(q, start, end)
+        mask = causal_mask(end - start, copies, layout)
         scores = ttnn.matmul(queries, positions(k, start, end), transpose_b=True)
         scores = scores + mask
         if start:

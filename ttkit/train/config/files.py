@@ -114,7 +114,8 @@ class _Reading:
 
     def check_together(self, settings: Settings) -> None:
         """Check the rules that tie sections to each other."""
-        model, batch = settings.transformer_config, settings.training_config.batch_size
+        model = settings.transformer_config
+        batch = settings.training_config.batch_size
         try:
             Layout.of(settings).check(model, batch, model.max_sequence_length)
         except TTKitError as error:

@@ -168,7 +168,8 @@ class Experts(Module):
         can be recomputed, and can be on other meshes than the model's loss.
         """
         batch, _, length, experts = probs.shape
-        k, scale = self.config.experts_per_token, self.config.balance_loss * experts / batch
+        k = self.config.experts_per_token
+        scale = self.config.balance_loss * experts / batch
         shares = ttnn.mean(chosen, dim=2, keepdim=True) * (scale / k)
         shares = ttnn.typecast(shares, probs.dtype)
         each = shares * ttnn.mean(probs, dim=2, keepdim=True)

@@ -311,7 +311,8 @@ class Transformer(Module):
         self.config, self.layout = config, layout or current_layout()
         width = config.embedding_dim
         mine = range(config.num_blocks) if blocks is None else blocks
-        self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
+        self.is_first = mine.start == 0
+        self.is_last = mine.stop == config.num_blocks
         if self.is_first or self.is_last:
             self.vocabulary = Vocabulary(
                 config.vocab_size, width, config.is_tied, self.layout, self.is_first, self.is_last

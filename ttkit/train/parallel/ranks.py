@@ -128,7 +128,8 @@ def to_host(value: Value, *cuts: Cut) -> Array:
         cuts: (mesh axis, dimension) of each cut, in the order in which the array was cut. A pair
             with None is no cut.
     """
-    shards, shape = ttnn.get_device_tensors(value), tuple(value.device().shape)
+    shards = ttnn.get_device_tensors(value)
+    shape = tuple(value.device().shape)
 
     def joined(place: dict[int, int], cuts: Sequence[Cut]) -> Array:
         """Return the shards at `place`, joined along the axes in `cuts`. Along any other axis, all
@@ -182,7 +183,8 @@ class Transport:
 
     def receive(self, message: Message, layout: Layout) -> Value:
         """Return the tensor of a message that has arrived, placed on a mesh."""
-        array, sequence = self.take(message), 2 if layout.sequence_parallel else None
+        array = self.take(message)
+        sequence = 2 if layout.sequence_parallel else None
         if message.what == "gradients":
             array = array * (layout.dp * layout.cp)
         return layout.place(array, dp_dim=0, cp_dim=2, tp_dim=sequence)

@@ -194,7 +194,8 @@ class Saved(NamedTuple):
         Raises:
             TTKitError: a setting differs; the message names the first one.
         """
-        before, now = self.meta["settings"], json.loads(json.dumps(asdict(settings)))
+        before = self.meta["settings"]
+        now = json.loads(json.dumps(asdict(settings)))
         model = before["transformer_config"].keys() & now["transformer_config"].keys()
         fixed = {"training_config": TOKENIZER, "transformer_config": model - FREE}
         for section, keys in fixed.items():

@@ -275,7 +275,10 @@ class HierarchicalTrainer(Trainer):
     def _open(self, settings: Settings) -> None:
         """Open the mesh of this rank, which is the only rank that updates weights."""
         self.layout = open_layout(settings)
-        self.layouts, self.rank, self.world, self.comm = [self.layout], 0, 1, None
+        self.layouts = [self.layout]
+        self.rank = 0
+        self.world = 1
+        self.comm = None
 
     def _build(self) -> None:
         """Make the model, and connect to the workers or the aggregator."""

@@ -188,7 +188,8 @@ class PipelineTrainer(Trainer):
                 f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process",
             )
         if meshes is None:
-            self.layouts, self.comm = [open_layout(settings)], start_mpi().COMM_WORLD
+            self.layouts = [open_layout(settings)]
+            self.comm = start_mpi().COMM_WORLD
         else:
             shapes = (tuple(mesh.shape) for mesh in meshes)
             devices = (replace(settings.device_config, mesh_shape=shape) for shape in shapes)
@@ -247,7 +248,8 @@ class PipelineTrainer(Trainer):
         The first and the last stage both have this table, and send each other their gradients. Both
         then have the same sum and equal weights, so their optimizers keep the weights equal.
         """
-        table, head = StageChunk(0), StageChunk(self.num_stages - 1, self.schedule.chunks - 1)
+        table = StageChunk(0)
+        head = StageChunk(self.num_stages - 1, self.schedule.chunks - 1)
         ends = [(TABLE, table, head), (HEAD, head, table)]
         # With a single chunk, table and head are one parameter, and autograd has added up the two
         # gradients.
@@ -314,7 +316,8 @@ class PipelineTrainer(Trainer):
 
     def validate(self) -> float:
         """Return the mean loss of the validation text. The stages run forwards only."""
-        count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
+        count = min(len(self.validation), VALIDATION_BATCHES)
+        chunks = self.schedule.chunks
         row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
         forwards = Schedule(
             "forward only", self.num_stages, count, (row,) * self.num_stages, chunks

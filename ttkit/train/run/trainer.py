@@ -112,7 +112,8 @@ class Trainer:
                 parameter.owner = rank
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         self._check_host()
-        ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
+        ids = self.tokenizer.encode(self.text)
+        length = self.model_config.max_sequence_length
         on_a_mesh = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
             ids, length, config, on_a_mesh, self.replica, replicas
@@ -140,7 +141,8 @@ class Trainer:
         """Open the mesh, and connect to the other ranks. Each rank may have a mesh of its own, all
         ranks may drive one mesh, or there is only this process.
         """
-        self.layout, distributed = open_layout(settings), settings.distributed.enabled
+        self.layout = open_layout(settings)
+        distributed = settings.distributed.enabled
         self.layouts = [self.layout]
         ranks = DistributedContext()
         self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
@@ -219,7 +221,8 @@ class Trainer:
 
     def gradients(self) -> float:
         """Compute this rank's mean gradients over its micro-batches and chips; return its loss."""
-        total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
+        total = 0.0
+        parts = self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
             # Each forward calls a dropout at most twice. The count follows from the step, so a run
@@ -287,7 +290,8 @@ class Trainer:
         from ttkit.visualize.widgets.live_training import progress
 
         config, folder = self.settings.training_config, self.run_folder
-        end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
+        end = self.max_steps if steps is None else self.steps + steps
+        first = len(self.history)
         if folder:  # This removes the steps after the checkpoint of a resumed run from the log.
             on_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
         view, saved = (progress(self, end, prompt) if show else None), None

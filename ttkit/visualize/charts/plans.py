@@ -53,10 +53,9 @@ def record_text(record, end: int) -> str:
 # ---------------------------------------------------------------- layouts
 def _mesh(candidate) -> str:
     place = candidate.place
-    hosts = place.replicas * place.stages
-    shape = "x".join(map(str, place.shape))
-    shape += ", may hang" if place.warning else ""
-    return shape if hosts == 1 else f"{shape}, {counted(hosts, 'host')}"
+    words = ["x".join(map(str, place.shape))] + ["may hang"] * bool(place.warning)
+    over = {"batch": place.replicas, "stages": place.stages}
+    return ", ".join(words + [f"{what} over {n} hosts" for what, n in over.items() if n > 1])
 
 
 def layout_tables(layouts, most: int) -> list[Report]:
@@ -107,7 +106,8 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
             share = f"{nbytes / dram:.1%}" if nbytes > dram / 2000 else "below 0.1%"
             return [what, f"{nbytes:,}", short(nbytes, "B"), share]
 
-        memory, total = candidate.memory._asdict().items(), candidate.memory.total
+        memory = candidate.memory._asdict().items()
+        total = candidate.memory.total
         state = candidate.refused or ("fits" if total <= dram else "does not fit")
         title = f"{candidate.layout}: memory of a chip, {state}"
         columns = ["<what", "bytes", "rounded", "of DRAM"]
@@ -203,9 +203,11 @@ class LayoutMap(Curves):
         page = self.layouts
         says = "Click a point to see its layout."
         if self.chosen:
-            mark, chosen = f'data-act="{self.chosen}"', page.fitting[int(self.chosen)]
+            mark = f'data-act="{self.chosen}"'
+            chosen = page.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")
-            page, says = page.explain(chosen), "Click the same point again to see all layouts."
+            page = page.explain(chosen)
+            says = "Click the same point again to see all layouts."
         # The title of the chart names the model and the machine; the title of a table need not.
         tables = page._repr_html_().replace(f"{escape(self.layouts.title)}: ", "")
         ring = "The dashed ring is the fastest layout."

@@ -119,7 +119,8 @@ class PlanBuilder(Touched):
         none.
         """
         states = list(self._with(self._steps).states())
-        held, known = states[-2].get(source, {}), states[-1].get(destination, {})
+        held = states[-2].get(source, {})
+        known = states[-1].get(destination, {})
         # In a ring a chip sends on the chunk that arrived last, so the newest is most likely meant.
         age = {c: sum(c in state[source] for state in states) for c in held}
         fresh = (c for c in held if c not in known)

@@ -41,7 +41,8 @@ class Lines:
         """Print the record of a step if a line is due."""
         if self.trainer.rank and not self.trainer.replicas:
             return
-        Lines.now, every = self.figures(record), max((self.end - self.first) // LINES, 1)
+        Lines.now = self.figures(record)
+        every = max((self.end - self.first) // LINES, 1)
         due = record.step % every == 0 or record.step == self.end
         if due or record.validation_loss is not None:
             print(record_text(record, self.end), flush=True)
