@@ -30,7 +30,7 @@ WORSE = {
         "★",
         "the stages hold 3, 2, 2, 1",
     ),
-    "23.speed": ((32, SLOWER), " tokens/s", "★★", f"batch 32, {SLOWER}"),
+    "23.speed": ((32, SLOWER), " tokens/s", "★", f"batch 32, {SLOWER}"),
     "23.bytes": ((32, SLOWER), " bytes", "★", f"batch 32, {SLOWER}"),
 }
 UNFINISHED = dataclasses.replace(TREE, steps=TREE.steps[:-1])

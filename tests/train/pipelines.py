@@ -24,14 +24,9 @@ from ttkit.train.run.trainer import Trainer
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(4000))
 MODEL = TransformerConfig(
-    num_heads=2,
-    embedding_dim=32,
-    num_blocks=8,
-    max_sequence_length=32,
-    dropout_prob=0,
-    num_groups=2,
-    intermediate_dim=64,
-)
+    num_heads=2, embedding_dim=32, num_blocks=8, max_sequence_length=32, dropout_prob=0,
+    num_groups=2, intermediate_dim=64,
+)  # fmt: skip
 LLAMA = replace(MODEL, model_type="llama", bias=False)
 
 

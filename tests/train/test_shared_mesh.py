@@ -25,13 +25,9 @@ MODEL = TransformerConfig(
     num_heads=4, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0
 )
 TRAINING = TrainingConfig(
-    batch_size=4,
-    max_steps=2,
-    tokenizer_type="byte",
-    checkpoint_dir="",
-    eval_every=0,
+    batch_size=4, max_steps=2, tokenizer_type="byte", checkpoint_dir="", eval_every=0,
     use_clip_grad_norm=True,
-)
+)  # fmt: skip
 
 
 # Each rank multiplies the rows of its own chips, so that BLAS gets other shapes than in one process

@@ -142,16 +142,13 @@ def test_a_closed_mesh_still_has_a_picture():
     assert "device 4" in mesh._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("shape", "dim", "shown"),
-    [
-        ((4, 1, 32, 64), 0, (0, 3)),
-        ((1, 4, 32, 64), 1, (1, 3)),
-        ((1, 1, 32, 64), 2, (2, 3)),
-        ((4, 64), 0, (0, 1)),
-        ((64,), 0, (0,)),
-    ],
-)
+CUTS = [
+    ((4, 1, 32, 64), 0, (0, 3)), ((1, 4, 32, 64), 1, (1, 3)), ((1, 1, 32, 64), 2, (2, 3)),
+    ((4, 64), 0, (0, 1)), ((64,), 0, (0,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "dim", "shown"), CUTS)
 def test_the_map_shows_the_dimension_that_is_cut(shape, dim, shown):
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 4)) as mesh:
         mapper = ttnn.ShardTensorToMesh(mesh, dim=dim)

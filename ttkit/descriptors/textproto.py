@@ -71,7 +71,8 @@ def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
     ]
     for match in _FIELD.finditer(text):
         fields, path, seen = stack[-1]
-        name, line = match["name"], text.count("\n", 0, match.start()) + 1
+        name = match["name"]
+        line = text.count("\n", 0, match.start()) + 1
         if match["close"] and len(stack) > 1:
             stack.pop()
         elif match["bare"]:

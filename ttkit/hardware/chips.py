@@ -135,4 +135,5 @@ CHIPS = {
     )
     for name, row in MACHINES["chips"].items()
 }
-WORMHOLE, BLACKHOLE = CHIPS["n300 chip"], CHIPS["p150 chip"]
+WORMHOLE = CHIPS["n300 chip"]
+BLACKHOLE = CHIPS["p150 chip"]

@@ -45,7 +45,8 @@ def device_order(
         >>> list(device_order(SYSTEMS["t3000"], (4, 2), (0, 0), "open 4x2"))[:4]
         [(0, 0), (1, 0), (0, 1), (1, 1)]
     """
-    size, whole = math.prod(shape), f"MeshShape({list(system.shape)})"
+    size = math.prod(shape)
+    whole = f"MeshShape({list(system.shape)})"
     wanted = f"MeshShape({list(shape)})"
     corner = f"MeshCoordinate({list(start)})"
     if size == 0:

@@ -152,9 +152,11 @@ def traffic_between_meshes(
 
     Replicas send gradients and, with ZeRO, weights.
     """
-    rate, system = machine.network_gb_per_s * 1e9, machine.system
+    rate = machine.network_gb_per_s * 1e9
+    system = machine.system
     if layout.pp > 1:
-        size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
+        size = ELEMENT_BYTES[layout.precision]
+        width = job.config.embedding_dim
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
         rows = job.rows(layout) * in_tiles(length)
         messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, 0, rows)]
@@ -164,7 +166,8 @@ def traffic_between_meshes(
             rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
             shared = layout.zero_dim((1, 1, rows, width)) is not None
             messages.append(("PP gradients", 1, 1, rows // (layout.zero_shards if shared else 1)))
-        chips, links = math.prod(place.shape), system.links_per_pair
+        chips = math.prod(place.shape)
+        links = system.links_per_pair
         where = None if place.stages > 1 else there
         for what, times, after, rows in messages:
             nbytes = rows * width * size

@@ -251,7 +251,8 @@ def _for_pass(layout: Layout) -> Layout:
 def update(stage: Stage) -> Update:
     """Return what follows the last backward of a step; with buckets, all blocks are run."""
     job, layout, *_ = stage
-    training, blocks = job.training, stage.blocks if job.bucket_mb else 1
+    training = job.training
+    blocks = stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     clips = training.use_clip_grad_norm
     config = _plain(job.config, blocks, job.sequence, clips or all(stage.ends))

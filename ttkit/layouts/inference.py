@@ -140,7 +140,8 @@ class InferencePlan:
             return []
         each = int(BYTES[SENT] * in_tiles(rows))
         logits = int(BYTES[SENT] * TILE) * self.model.vocabulary.padded // self.layout.tp
-        width, reduced = self.config.embedding_dim, 2 * self.config.num_blocks
+        width = self.config.embedding_dim
+        reduced = 2 * self.config.num_blocks
         blocks = all_reduce(self.topology, each * width, 1, links=LINKS)
         head = all_gather(self.topology, logits, 1, links=LINKS)
         return [("blocks", reduced, blocks), ("head", 1, head)]
@@ -219,7 +220,8 @@ class Serving(Choices):
         for layout, hosts in sizes_of(machine):
             if layout.pp > 1 or layout.cp > 1:
                 continue
-            place, held = place_of(machine.system, layout, hosts), None
+            place = place_of(machine.system, layout, hosts)
+            held = None
             rule = layout.why_not(config, batch, config.max_sequence_length)
             rule = rule or (place if isinstance(place, str) else "")
             if not rule:

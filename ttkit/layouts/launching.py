@@ -36,7 +36,8 @@ EDIT = "# Write the names of your hosts; 'localhost slots={}' runs all ranks on 
 
 def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
     """Return the training configuration of a layout at its place."""
-    multihost, distributed = MultihostConfig(), Distributed()
+    multihost = MultihostConfig()
+    distributed = Distributed()
     if layout.pp > 1:
         stages = PipelineParallelConfig(
             job.config.num_blocks,
@@ -122,7 +123,8 @@ def launch_files(machine: Machine, place: Place, pp: int) -> dict[str, str]:
         place: where the layout lies on the hosts.
         pp: the number of stages of the pipeline.
     """
-    hosts, on_a_host = place.replicas * place.stages, pp // place.stages
+    hosts = place.replicas * place.stages
+    on_a_host = pp // place.stages
     if hosts * on_a_host == 1:
         return {}
     names = [f"host-{n + 1}" for n in range(hosts)] if hosts > 1 else ["localhost"]
@@ -166,7 +168,8 @@ def write_run(folder: AnyPath, files: dict[str, str]) -> str:
     Raises:
         TTKitError: the folder already has one of the files, or a file cannot be written.
     """
-    path, asked = Path(folder), f"write a run to {os.fspath(folder)!r}"
+    path = Path(folder)
+    asked = f"write a run to {os.fspath(folder)!r}"
     there = [name for name in files if (path / name).exists()]
     if there:
         fail(asked, f"it has {', '.join(there)} already", "a new folder")

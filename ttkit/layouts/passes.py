@@ -274,7 +274,8 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     # The backward of experts differs on a stage without the loss, because the loss includes their
     # balance losses. All other models run with both ends, and each stage takes its share.
     if not config.num_experts:
-        both, like = (True, True), replace(layout, micro_batches=2)
+        both = (True, True)
+        like = replace(layout, micro_batches=2)
         # A second replica changes one thing: the loss is averaged (the part "head mean"). `is_on`
         # leaves that part out again.
         if layout.dp == layout.cp == 1:
@@ -327,7 +328,8 @@ def _works(run: tuple, rows: int) -> Array:
     or to the host, and calls that do nothing on a chip have `NOTHING`.
     """
     many = run[-1]
-    works, known = [], _known_works.setdefault((many, rows), {})
+    works = []
+    known = _known_works.setdefault((many, rows), {})
     for event in _run(*run)[0].events:
         key = id(event.kwargs)
         if key not in known:

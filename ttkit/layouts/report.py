@@ -40,6 +40,11 @@ class Candidate(NamedTuple):
     refused: str = ""
 
     @property
+    def order(self) -> tuple[float, int]:
+        """A key to compare by: the faster layout is greater, then the one with less memory."""
+        return self.tokens_per_s, -self.memory.total
+
+    @property
     def point(self) -> tuple[float, float]:
         """The memory of a chip in GB, and the tokens/s, of a layout that fits."""
         return self.memory.total / 1e9, self.tokens_per_s
@@ -128,7 +133,7 @@ class Layouts(Choices):
         )
         self.refused = [each for each in found if each.refused]
         fitting = (each for each in found if not each.refused)
-        self.fitting = sorted(fitting, key=lambda each: (-each.tokens_per_s, each.memory.total))
+        self.fitting = sorted(fitting, key=lambda each: each.order, reverse=True)
 
     @property
     def front(self) -> list[Candidate]:

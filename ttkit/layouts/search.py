@@ -48,10 +48,14 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
     chip, found = machine.system.chip, stages(own, inner)
-    if found[0].blocks == max(stage.blocks for stage in found):
-        # No stage has more blocks than the first. The first also has the embedding, and the last
-        # has the head, so one of them needs the most memory and time.
-        found = found[:: max(len(found) - 1, 1)]
+    # The earlier a stage is, the more micro-batches it keeps. So the one that needs most is the
+    # first, which also has the embedding, the last, which has the head, or one that has more blocks
+    # than all before it.
+    found = [
+        stage
+        for i, stage in enumerate(found)
+        if stage.ends[1] or all(stage.blocks > other.blocks for other in found[:i])
+    ]
     # Weights, gradients and optimizer state are counted first, because that is fast, and they alone
     # are often too large.
     lasting = max((Memory(*update(stage).of_all, 0, 0) for stage in found), key=sum)
@@ -97,10 +101,9 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
 
 def _leaner(layout: Layout, than: Layout) -> bool:
     """Return whether a variant needs no more memory than another: it shards and recomputes as much
-    or more, and is the same otherwise."""
-    same = ("ep", "sequence_parallel")
-    shares = layout.zero >= than.zero and layout.recompute >= than.recompute
-    return shares and all(getattr(layout, key) == getattr(than, key) for key in same)
+    or more, and has the same experts on a chip."""
+    more = ("zero", "recompute", "sequence_parallel")
+    return layout.ep == than.ep and all(getattr(layout, k) >= getattr(than, k) for k in more)
 
 
 def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Candidate]:
@@ -140,6 +143,8 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 yield Candidate(most, place, less.memory, refused=rule)
                 continue
             best = _fastest(run, most, counts)
+            if best.refused and "more than" not in best.refused:
+                best = _fastest(run, (_uneven(run, job.config, best) or best).layout, counts)
             if best.refused:
                 large.append(best)
                 yield best
@@ -159,19 +164,24 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
 
 
 def _uneven(run: Run, config: TransformerConfig, best: Candidate) -> Candidate | None:
-    """Return a pipeline with fewer blocks on its last stage, which also has the head, if that is
-    faster than `best`; else None.
+    """Return a pipeline with fewer blocks on its last and its first stage, which also have the head
+    and the embedding, if it is faster than `best`, or if neither fits and it needs less memory;
+    else None.
     """
     layout, found = best.layout, None
-    many = layout.stages_of(config)[-1]
-    while layout.pp > 1 and many > layout.chunks:
-        many, first = many - 1, replace(layout, pp=layout.pp - 1, blocks=())
-        others = replace(config, num_blocks=config.num_blocks - many)
-        blocks = *first.stages_of(others), many
-        each = run(replace(layout, blocks=blocks))
-        if each.tokens_per_s <= best.tokens_per_s:
-            break
-        best = found = each
+    blocks = [*layout.stages_of(config)]
+    for end in (layout.pp - 1, 0):
+        while layout.pp > 1 and blocks[end] > layout.chunks:
+            # The block goes to a stage with the fewest blocks: one in the middle, if there is one.
+            other = min(range(end == 0, layout.pp - 1) or [1], key=lambda i: (blocks[i], -i))
+            blocks[end] -= 1
+            blocks[other] += 1
+            each = run(replace(layout, blocks=tuple(blocks)))
+            if each.order <= best.order:
+                blocks[end] += 1
+                blocks[other] -= 1
+                break
+            best = found = each
     return found
 
 

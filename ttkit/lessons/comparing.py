@@ -38,7 +38,8 @@ def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
         >>> difference(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
         'element [1] should be 2, but is 3 (1 of 2 elements differ)'
     """
-    want, have = plain_values(expected), plain_values(actual)
+    want = plain_values(expected)
+    have = plain_values(actual)
     if want.shape != have.shape:
         return f"the shape should be {list(want.shape)}, but is {list(have.shape)}"
     if not values_mean_something():

@@ -247,7 +247,8 @@ def hint(name: str) -> None:
     Raises:
         TTKitError: there is no such exercise.
     """
-    hints, given = declaration(name).hints, _hints_shown.get(name, 0)
+    hints = declaration(name).hints
+    given = _hints_shown.get(name, 0)
     if given < len(hints):
         print(in_lines(f"hint {given + 1} of {len(hints)}: {hints[given]}"))
         _hints_shown[name] = given + 1
@@ -303,7 +304,8 @@ def _show_state(name: str, state: str, wrong: str = "", done: bool = False) -> N
         return
     import ipywidgets as widgets
 
-    button, hints = widgets.Button(description="Hint"), widgets.Output()
+    button = widgets.Button(description="Hint")
+    hints = widgets.Output()
 
     def press(_) -> None:
         with hints:

@@ -62,7 +62,8 @@ def copy_course(folder: Path) -> list[str]:
     Raises:
         TTKitError: the folder cannot be written.
     """
-    source, asked = course(), f"copy the lessons to {folder}"
+    source = course()
+    asked = f"copy the lessons to {folder}"
     if folder.resolve() == source.resolve():
         return []  # A clone of the repository has the lessons already.
     copied, lines = dict[str, str](), []
@@ -71,8 +72,10 @@ def copy_course(folder: Path) -> list[str]:
         copied |= json.loads((folder / RECORD).read_text(encoding="utf-8"))
     try:
         for name in files(source):
-            content, target = _content(source / name), folder / name
-            new_hash, before = _hash(content), copied.get(str(name))
+            content = _content(source / name)
+            target = folder / name
+            new_hash = _hash(content)
+            before = copied.get(str(name))
             if target.exists() and _hash(target.read_bytes()) not in (new_hash, before):
                 if before == new_hash:
                     # The learner has changed the file, and the course has no newer version.

@@ -207,7 +207,8 @@ def _opened(shape: tuple[int, int], fabric: bool) -> Iterator:
     """Open a fresh mesh of the simulator. Afterwards close it and every other mesh that
     was not open before, and restore the fabric."""
     ttnn = backend.load()
-    before, found = list(opened_meshes), ttnn.get_fabric_config()
+    before = list(opened_meshes)
+    found = ttnn.get_fabric_config()
     if fabric and found is ttnn.FabricConfig.DISABLED:
         if before:
             rule = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before you open the mesh"

@@ -178,7 +178,8 @@ class Card:
             lines.append(f'<p data-verdict="{how}">{words}<br>{said}Answer: <b>{fact}</b></p>')
             self.boxes[key].layout.display = "none"
         self.said.value = "".join(lines)
-        self.buttons.layout.display, self.answer.layout.display = "none", None
+        self.buttons.layout.display = "none"
+        self.answer.layout.display = None
 
 
 def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Question) -> None:

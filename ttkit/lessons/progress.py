@@ -67,7 +67,8 @@ def page_with_ticks(page: Path) -> str:
 
     A lesson passed in part shows the count: "03 1/3". The page lies beside the lessons.
     """
-    text, results = page.read_text(encoding="utf-8"), saved()["exercises"]
+    text = page.read_text(encoding="utf-8")
+    results = saved()["exercises"]
     for path in page.parent.glob("[0-9]*.ipynb"):
         exercises = contents(path)[1]
         passed = sum(results.get(name) == PASSED for name in exercises)

@@ -61,7 +61,8 @@ class Cost:
         all_reduce, (n - 1) / n for all_gather, all_to_all and reduce_scatter, and 1 for broadcast,
         point_to_point and shift.
         """
-        n, collective = self.plan.group_size, self.plan.collective
+        n = self.plan.group_size
+        collective = self.plan.collective
         part = (n - 1) / n
         factors = {
             "all_gather": n - 1,

@@ -159,7 +159,8 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
     # A key is (sender, receiver). A queue holds the sends, or the receives, that have no match yet.
     sends: Any = defaultdict(deque)
     receives: Any = defaultdict(deque)
-    begun, clocks = list(map(iter, programs)), [0] * len(programs)
+    begun = list(map(iter, programs))
+    clocks = [0] * len(programs)
     # The list of a rank holds the sends and receives that its call waits for.
     holds: list[list] = [[] for _ in programs]
 

@@ -126,7 +126,8 @@ class Reader:
         unchanged = not work and same and socket is None
         # A call without results, such as copy_host_to_device_tensor, writes its second operand.
         made = [] if unchanged else results or operands[1:]
-        reads, writes = list(map(keys_of, operands)), list(map(keys_of, made))
+        reads = list(map(keys_of, operands))
+        writes = list(map(keys_of, made))
         if socket is not None:  # A send writes the socket's queue, and a receive reads it.
             (reads if results else writes).append((id(socket._channel.queue), 0, 0))
         self._records.append(
@@ -155,7 +156,8 @@ class Reader:
             writes: the tensors that it makes or writes; one that is also read is overwritten.
         """
         number, calls = len(self._records) + 1, self._calls
-        waits, written = set(), {tensor for tensor, _, _ in writes}
+        waits = set()
+        written = {tensor for tensor, _, _ in writes}
         for keys in reads:
             waits.add(max(calls[key][0] for key in keys if key))
             if keys[0] in written:

@@ -125,7 +125,8 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         >>> check_on_one_chip(program, (1, 2))
         '3 results equal those on one chip'
     """
-    fabric, off = get_fabric_config(), FabricConfig.DISABLED
+    fabric = get_fabric_config()
+    off = FabricConfig.DISABLED
     alone = defaultdict[tuple, list](list)
     for event, made in reversed(run(program, (1, 1), off)):
         alone[event.name, event.where].append([next(gathered(*each))[0] for each in made])

@@ -51,8 +51,10 @@ def by_blocks(
     if not source.size:
         return result
     shape = (-1, array.shape[-1]) if of_rows else (-1,)
-    given, out = source.reshape(shape), result.reshape(shape)
-    size, step = len(given), max(1, BLOCK // math.prod(given.shape[1:]))
+    given = source.reshape(shape)
+    out = result.reshape(shape)
+    size = len(given)
+    step = max(1, BLOCK // math.prod(given.shape[1:]))
 
     def work(low: int, high: int) -> None:
         space = [] if of_rows else [np.empty(min(step, high - low), source.dtype)]
@@ -226,7 +228,8 @@ class SharedSum:
         wanted = total.reshape(-1)
         step = SHARED_CHUNK // mine.itemsize
         for low in range(0, given.size, step):
-            part, result = given[low : low + step], wanted[low : low + step]
+            part = given[low : low + step]
+            result = wanted[low : low + step]
             self.side.reverse()
             *slots, shared = (slot.view(part.dtype)[: part.size] for slot in self.side[0])
             slots[self.rank][:] = part
@@ -263,7 +266,9 @@ def shared_sum(comm) -> SharedSum | None:
     here.Free()
     if comm.allreduce(not together) or comm.size < 2:
         return None
-    size, file, memory = 2 * (comm.size + 1) * SHARED_CHUNK, -1, None
+    size = 2 * (comm.size + 1) * SHARED_CHUNK
+    file = -1
+    memory = None
     # If this fails (not on Linux, or not allowed), the `open` below fails, too, and `memory` stays
     # None.
     with contextlib.suppress(AttributeError, OSError):

@@ -296,7 +296,8 @@ class TapeWithoutValues(Tape):
             tensor = object.__new__(Tensor)
             tensor._array, tensor.dtype, tensor.layout, tensor.grid, *rest = fields
             tensor.topology, tensor.shard_shape, tensor.padded = rest
-            tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
+            tensor.mesh = self.mesh
+            tensor.plain_memory_config = DRAM_MEMORY_CONFIG
             tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
         held = [*self.mesh.used.values()]  # These bytes include the results.

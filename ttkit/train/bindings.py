@@ -128,7 +128,8 @@ class Model(Module):
     def __init__(self, config: GPT2TransformerConfig, layout=None):
         given = {name: getattr(value, "value", value) for name, value in vars(config).items()}
         settings = TransformerConfig(config.model_type, **given)  # type: ignore[arg-type]
-        self.root, self.model = config.root, create_model(settings, layout)
+        self.root = config.root
+        self.model = create_model(settings, layout)
         self.init_weights(AutoContext.get_instance().get_seed())
 
     def parameters(self) -> dict[str, Parameter]:

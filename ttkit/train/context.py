@@ -405,7 +405,8 @@ def open_layout(settings: Settings) -> Layout:
     layout = Layout.of(settings)
     if not context.is_device_open():
         context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
-    opened, wanted = tuple(context.get_device().shape), device.mesh_shape
+    opened = tuple(context.get_device().shape)
+    wanted = device.mesh_shape
     if opened != wanted:
         fail(
             "Trainer",

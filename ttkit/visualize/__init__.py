@@ -204,7 +204,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
 
     def draw_at(microseconds: float) -> list[Figure]:
         """Draw the progress of all plans at a modelled time, on one axis, then each plan."""
-        lanes, alike = [], len({one.collective for one in plans}) == 1
+        lanes = []
+        alike = len({one.collective for one in plans}) == 1
         for one, end in zip(plans, ends):
             steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
             done = Bar(0, min(microseconds, end[-1]), "done")
@@ -226,7 +227,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             still=still,
         )
     else:
-        steps, purpose = range(len(strips[0])), "step through the plan"
+        steps = range(len(strips[0]))
+        purpose = "step through the plan"
         play(
             lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, still=still
         )

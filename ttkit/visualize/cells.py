@@ -301,7 +301,8 @@ class Cells(Drawing):
             left, top, wide, high = box.part
             if box.part != WHOLE:
                 fills[PAPER if box.texts else EMPTY].append((x, y, w, h))
-            wide, high = max(w * wide, SLIVER), max(h * high, SLIVER)
+            wide = max(w * wide, SLIVER)
+            high = max(h * high, SLIVER)
             at = x + min(w * left, w - wide), y + min(h * top, h - high)
             fills.setdefault(box.fill, []).append((*at, wide, high))
         for fill, areas in fills.items():

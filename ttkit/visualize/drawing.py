@@ -348,7 +348,9 @@ class Frames(Drawing):
 def _slanted(area: Rectangle, gap: float) -> str:
     """Return the path of slanted lines in a box. They continue in the boxes beside it."""
     left, top, width, height = area
-    path, low, high = "", left + top, left + top + width + height
+    path = ""
+    low = left + top
+    high = left + top + width + height
     # A slanted line has the same x + y at each of its points.
     along = (math.floor(low / gap) + 1) * gap
     while along < high:

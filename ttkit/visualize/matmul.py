@@ -171,7 +171,8 @@ def draw_matmul(
         _matrix(parts, f"w [{k}, {n}]", (k, n), of_w),
         _matrix(parts, f"x [{m}, {k}]", (m, k), of_x),
     ]
-    name, grid = f"result [{m}, {n}]", Grid(text, (2, 2), (0, 1, 2, 3))
+    name = f"result [{m}, {n}]"
+    grid = Grid(text, (2, 2), (0, 1, 2, 3))
     frames = []
     for summed in (False, True) if partial and reduced else (False,):
         product = _matrix(parts, name, (m, n), of_result, partial, summed)

@@ -19,7 +19,8 @@ LONGEST = 8  # A line of more chips is folded into several rows.
 
 def ids_at(mesh) -> dict[Coordinate, int | None]:
     """Return {coordinate: device id} in row-major order; the id of another rank's chip is None."""
-    view, ids = mesh.get_view(), iter(mesh.get_device_ids())
+    view = mesh.get_view()
+    ids = iter(mesh.get_device_ids())
     every = backend.load().MeshCoordinateRange(mesh.shape)
     return {tuple(c): next(ids) if view.is_local(c) else None for c in every}
 
@@ -48,7 +49,8 @@ def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system=None) 
 
 def mesh_grid(mesh) -> Grid:
     """Return the grid of an open mesh; only the simulator's meshes know their links."""
-    shape, system = tuple(mesh.shape), getattr(mesh, "system", None)
+    shape = tuple(mesh.shape)
+    system = getattr(mesh, "system", None)
     title = f"{'x'.join(map(str, shape))} mesh" + (f" on {system.name}" if system else "")
     return grid_of(title, shape, chips_of(mesh), system)
 
@@ -77,7 +79,8 @@ def draw_chips(
             of the hosts.
         frame: the words at the frame around all chips.
     """
-    cells, notes = [], link_notes(grid, "host" if hosts else "card")
+    cells = []
+    notes = link_notes(grid, "host" if hosts else "card")
     for i, (device, label) in enumerate(zip(grid.devices, grid.labels)):
         if any(others[i : i + 1]):
             cells.append(Cell(label, ["other rank"], "none", dashed=True))
@@ -164,7 +167,8 @@ def instance_grid(mesh) -> Grid:
     The id of a chip is its number on its host.
     """
     chips = _chips(mesh)
-    at, hosts = list(chips), [host for host, _ in chips.values()]
+    at = list(chips)
+    hosts = [host for host, _ in chips.values()]
     links = [(at.index(a), at.index(b)) for a, b in grid_links(mesh.device_dims, mesh.rings)]
     devices = tuple(device for _, device in chips.values())
     grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), mesh.channels)
@@ -177,7 +181,8 @@ def instance_grid(mesh) -> Grid:
 
 def draw_graph(descriptor) -> Figure:
     """Draw a box for each mesh, and a line for each connected pair with its number of links."""
-    meshes, joined = descriptor.meshes, Counter[tuple[int, int]]()
+    meshes = descriptor.meshes
+    joined = Counter[tuple[int, int]]()
     ids = [mesh.mesh_id for mesh in meshes]
     for connection in descriptor.connections:
         a, b = sorted(map(ids.index, connection.meshes))
@@ -193,7 +198,8 @@ def draw_graph(descriptor) -> Figure:
     drawing = Cells(grid, cells, gap=(30, 36))
     for pair, links in joined.items():
         (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
-        x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
+        x = (x1 + x2) / 2 + 0.75 * right
+        y = (y1 + y2) / 2 + 0.75 * up
         # The number is to the right of a vertical line, and above a line that is not vertical.
         at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)
         drawing.words(*at, str(links), 11, **HALO)
@@ -223,7 +229,8 @@ def draw_share(
     if max(cards) < len(system.cards):
         chips = [chip for card in cards for chip in system.cards[card]]
         owns += f" ({counted(len(chips), 'chip')}: {ranges(chips)})"
-    fill, ids = tone(binding.rank), itertools.chain(*system.ids)
+    fill = tone(binding.rank)
+    ids = itertools.chain(*system.ids)
     boxes = [Box([str(chip)], fill=fill) if chip in chips else Box() for chip in ids]
     machine = Cell("", lines, boxes=boxes, columns=system.shape[1], box=(24, 20))
     title = f"rank {binding.rank}{state}: {owns}{place}"
@@ -240,7 +247,8 @@ def draw_ranks(cluster, system) -> Figure:
     """
     drawings, bindings = [], cluster.bindings
     for binding in bindings.rank_bindings:
-        host, part = cluster.hosts[binding.rank], binding.mesh_host_rank
+        host = cluster.hosts[binding.rank]
+        part = binding.mesh_host_rank
         state = f" on {host}" if host else ""
         place = "" if binding.mesh_id is None else f", mesh {binding.mesh_id}"
         place += "" if part is None else f", part {part}"

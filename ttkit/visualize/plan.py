@@ -252,7 +252,8 @@ class StepCells(Cells):
         columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
         shares = most <= 8 and plan.adds
         if shares:
-            wide, high = math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H
+            wide = math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5
+            high = SHARE_H
         sources: dict[Pair, list[Pair]] = {}
         added = set()
         for arrow in step.arrows:
@@ -269,7 +270,8 @@ class StepCells(Cells):
                 if chunk not in step.after[chip]:
                     boxes.append(Box([str(chunk)]))  # The chunk has not arrived yet.
                     continue
-                key, share = (chip, chunk), step.contributors(chip, chunk)
+                key = (chip, chunk)
+                share = step.contributors(chip, chunk)
                 level = share / whole
                 box = Box(
                     [str(chunk)] if most <= 8 else [],  # More boxes are too small for texts.
@@ -307,7 +309,8 @@ class StepCells(Cells):
         """
         source, to, (first, *_) = arrow.source, arrow.destination, arrow.chunks
         (x1, y1), (x2, y2), (right, up) = self.way(source, to)
-        x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
+        x = (x1 + x2) / 2 + 0.85 * right
+        y = (y1 + y2) / 2 + 0.85 * up
         chunks = ranges(arrow.chunks)
         fill = tone(first) if len(set(arrow.chunks)) == 1 else PAPER
         plus, adds = ("+", ", which adds it") if arrow.reduce else ("", "")
@@ -433,7 +436,8 @@ def draw_plan(plan: Plan, names: Sequence[str] = (), moving: bool = False) -> Fi
         done = f", {held.count(contributors_in_all(plan))}" if plan.adds else ""
         sent = f"{len(now.sent):>9} {_size(now.sent):>10}"
         lines.append(f"{now.number or 'start':>6} {sent}  {len(held)}{done}")
-    shown, notes = chosen(pictures), _notes(pictures[0], small=not moving)
+    shown = chosen(pictures)
+    notes = _notes(pictures[0], small=not moving)
     if left_out := set(range(len(pictures))) - set(shown):
         notes.insert(0, f"Left out: steps {ranges(left_out)}.")
     steps = [StepCells(pictures[number], small=not moving) for number in shown]

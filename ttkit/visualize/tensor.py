@@ -88,10 +88,13 @@ def placed(tensor) -> Placed:
     Unlike ttnn's own table, the result counts a negative dimension from the end. It is also right
     for tensors at an offset in the mesh, and for any number of mesh axes.
     """
-    topology, mesh = tensor.tensor_topology(), tensor.device()
+    topology = tensor.tensor_topology()
+    mesh = tensor.device()
     over = tensor.host_buffer().shape() if mesh is None else mesh.shape
-    shape, distributed = tuple(tensor.shape), topology.distribution_shape()
-    mesh_shape, distribution = tuple(over), tuple(distributed)
+    shape = tuple(tensor.shape)
+    distributed = topology.distribution_shape()
+    mesh_shape = tuple(over)
+    distribution = tuple(distributed)
     # `axes[d]` lists the axes of the distribution that shard dimension d.
     axes: list[list[int]] = [[] for _ in shape]
     for axis, placement in enumerate(topology.placements()):
@@ -109,7 +112,8 @@ def placed(tensor) -> Placed:
     part_at = dict(zip(known, parts))
     ranges_at: dict[Coordinate, Ranges] = {}
     for place in places:
-        part, ranges = part_at.get(place, (0,) * len(distribution)), []
+        part = part_at.get(place, (0,) * len(distribution))
+        ranges = []
         for size, along in zip(shape, axes):
             at = 0
             for axis in along:
@@ -176,7 +180,8 @@ def draw_tensor(tensor) -> Figure:
         fill = "var(--empty)"
         held = Box()
         if place.ranges is not None:
-            text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
+            text = slice_text(place.ranges, picture.whole)
+            fill = tone(place.group)
             lines = wrap(text, 20 if wide else 11, max_lines=3, break_long_words=False)
             part = map_of(picture, place.ranges)
             differs = place.group in picture.unequal
@@ -346,7 +351,8 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     (nbytes,) = (n for n in mesh.used.values() if n)
     title += f": {nbytes:,} bytes on each chip"
     picture, chips = placed(tensor), len(mesh.chips)
-    whole, stored = picture.whole, math.prod(tensor.padded_shape)
+    whole = picture.whole
+    stored = math.prod(tensor.padded_shape)
     one, in_memory = (" x ".join(map(str, each)) for each in (tensor.shape, tensor.padded_shape))
     tiles = stored // TILE**2
     how = (

@@ -62,7 +62,8 @@ class Cluster:
     _client: Any = None
 
     def __init__(self, config: str | os.PathLike[str] | int, *, start_timeout_s: float = START_S):
-        self.config, self.start_timeout_s = config, start_timeout_s
+        self.config = config
+        self.start_timeout_s = start_timeout_s
         self.name = f"Cluster({config!r})"
         self.bindings, files = start.ranks_of(config)
         self.n = len(self.bindings.rank_bindings)

@@ -179,7 +179,8 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
             if len(done) == len(answers) or time.monotonic() > until:
                 return
             if not raised and any(answer.exception() for answer in done):
-                raised, until = True, min(until, time.monotonic() + PATIENCE_S)
+                raised = True
+                until = min(until, time.monotonic() + PATIENCE_S)
             show(f"{len(done)} of {len(answers)} ranks are done")
             next(answer for answer in answers.values() if answer not in done).wait(0.05)
 
@@ -193,7 +194,8 @@ def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
         if rank in waiting or not (error := answer.exception()):
             continue
         cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
-        verb, line = "returned", raised_at(error.traceback or "")
+        verb = "returned"
+        line = raised_at(error.traceback or "")
         if error.ename != UNREADABLE:
             verb, cure = "raised", "fix that line"
         at = f"\n    at {line}" if line else ""

@@ -151,7 +151,8 @@ def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:
 
 def _slots(launch: _Launch) -> Iterator[Fault]:
     """Check that there are as many slots as ranks."""
-    ranks, slots = len(launch.bindings.rank_bindings), len(launch.hosts)
+    ranks = len(launch.bindings.rank_bindings)
+    slots = len(launch.hosts)
     rule = f"{counted(ranks, 'rank')}, but {launch.hosts_file} has {counted(slots, 'slot')}"
     if slots and ranks > slots:
         yield RANKS, rule, f"give it {ranks} slots in all, or add hosts"

@@ -60,7 +60,8 @@ def exchanged(
     lead, sizes = len(chips), [chips[a] for a in axes]
     n = math.prod(sizes)
     array = array if into is None else expanded(array, chips, axes)
-    shape, order = list(array.shape), list(range(array.ndim))
+    shape = list(array.shape)
+    order = list(range(array.ndim))
     if cut is not None:
         at = lead + cut
         shape[at] //= n
@@ -94,7 +95,8 @@ def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
             first, second = (array[(slice(None),) * axis + (slice(i, i + 1),)] for i in (0, 1))
             array = np.add(first, second)
         else:
-            before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
+            before = math.prod(array.shape[:axis])
+            after = array.shape[axis + 1 :]
             out = blocks.empty((before, 1, math.prod(after)))
             if not blocks.idle[0]:
                 _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)

@@ -59,7 +59,8 @@ def gather_each(
             shape = whole.shard_shape
             sender = np.arange(shape[axis]) // tensor.shard_shape[axis]
             receiver = places(on.like.grid, (how["cluster_axis"],))
-            ahead, behind = (1,) * len(shape), (1,) * (len(shape) - axis - 1)
+            ahead = (1,) * len(shape)
+            behind = (1,) * (len(shape) - axis - 1)
             own = receiver.reshape(receiver.shape + ahead) == sender.reshape(-1, *behind)
             whole = written(on.result(np.where(own, *on.arrays)), buffer)
         made.append(whole)

@@ -348,7 +348,8 @@ def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, TapeWithoutVa
     # Any system serves, because a dry run makes no plans. Only the check of `num_links` in
     # reduce_scatter reads the links of this system.
     mesh = MeshDevice(SYSTEMS["galaxy"], tuple(range(math.prod(shape))), shape, has_values=False)
-    mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
+    mesh.fabric = FabricConfig.FABRIC_2D
+    mesh.dram_bytes = 1 << 62
     others, calls = running[:], TapeWithoutValues(mesh)
     running[:] = [calls]
     try:

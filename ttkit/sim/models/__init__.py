@@ -211,7 +211,8 @@ def attend(
 
         Of these keys `unseen` marks those that are masked; it begins at key number `seen`.
         """
-        ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
+        ours = (*head, rows, slice(None))
+        theirs = (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
         for added in masks:
             scores += added[(*head, rows, columns)]

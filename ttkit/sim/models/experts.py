@@ -248,7 +248,8 @@ def sparse_matmul(
     (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
     a, b, mask = on.arrays
     if not is_input_a_sparse:
-        a, front = a[..., None, None, :, :], [*front, 1, experts]
+        a = a[..., None, None, :, :]
+        front = [*front, 1, experts]
     values = product(a, b, on.lead)
     values = shaped(values, on.lead, *front, m, n)
     values = values * (shaped(mask, on.lead, *front, 1, 1) != 0)

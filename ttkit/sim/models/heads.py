@@ -206,7 +206,8 @@ def _turned(
     x, cos, sin, matrix = on.arrays
     _check_caches(cos, rows)
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
-    tiles, one = shaped(x, -1, -1, 32), matrix[..., :1, :1, None, :32, :]
+    tiles = shaped(x, -1, -1, 32)
+    one = matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)
     made.plain_memory_config = tensor.plain_memory_config
     return made

@@ -133,7 +133,8 @@ def _enter_halves(norm: str, tiles: int) -> None:
         of_squares = np.einsum("...i,...i->...", x, x)
         found = of_squares[..., None] if tiles == 1 else np.stack([of_squares, x.sum(-1)], -1)
         if sharded:
-            found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
+            found = found[..., ::-1] / x.shape[-1]
+            dtype = DataType.BFLOAT16
         statistics = np.zeros((*found.shape, 32), F)
         statistics[..., 0] = found
         return on.result(statistics.reshape(*x.shape[:-1], tiles * 32), dtype)

@@ -112,7 +112,8 @@ def allocate_tensor_on_device(
         shape, dtype, layout, memory_config = shape
     how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
     made = full(shape, 0, device=mesh_device, **how)
-    over, coords = mesh_device.shape, mesh_device.grid.covers
+    over = mesh_device.shape
+    coords = mesh_device.grid.covers
     made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
     return made
 
@@ -182,7 +183,8 @@ def dropout(
     on_mesh(input_tensor)
     if not input_tensor.mesh.has_values:
         return result(input_tensor, input_tensor.array)
-    grid, shape = input_tensor.grid, input_tensor.shard_shape
+    grid = input_tensor.grid
+    shape = input_tensor.shard_shape
     lead = grid.shape if use_per_device_seed else (1,) * grid.lead
     kept = np.empty((math.prod(lead), *shape), bool)
     for i, chip in enumerate(grid.coords[: len(kept)]):

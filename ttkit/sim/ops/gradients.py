@@ -122,7 +122,8 @@ def slope(name: str, operands: list, which: int, **how):
     for given[which] in (x - step, x, x + step):
         found.append(FORWARD[name](*given, **how))
     low, middle, high = found
-    left, right = (middle - low) / step, (high - middle) / step
+    left = (middle - low) / step
+    right = (high - middle) / step
     flatter = np.where(np.abs(left) < np.abs(right), left, right)
     smooth = np.isclose(left, right, 1e-2, 1e-3) | (name in CENTRAL)
     return np.where(smooth, (left + right) / 2, flatter)

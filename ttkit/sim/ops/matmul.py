@@ -39,7 +39,8 @@ def product(a, b, lead: int) -> Array:
         (2, 4, 3, 6)
     """
     rank = max(a.ndim, b.ndim) - lead
-    a, b = with_rank(a, lead, rank), with_rank(b, lead, rank)
+    a = with_rank(a, lead, rank)
+    b = with_rank(b, lead, rank)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     whole = (*batch, a.shape[-2], b.shape[-1])
     if blocks.idle[0]:
@@ -125,7 +126,8 @@ def _linear(
     lead = on.lead
     row = len(a.shard_shape) == 1
     column = len(b.shard_shape) == 1
-    x, y = with_rank(widened(x), lead, 2), y[..., None] if column else y
+    x = with_rank(widened(x), lead, 2)
+    y = y[..., None] if column else y
     if transpose_a:
         x = x.swapaxes(-1, -2)
     if transpose_b:

@@ -306,7 +306,8 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     for coordinate in tensor.grid.covers:
         one = grid_over(tensor.grid.mesh_shape, (coordinate,), tensor.mesh.owners)
         part = new_tensor(restricted(tensor._array, tensor.grid, one), *kind, one, tensor.topology)
-        part.mesh, part._allocation = tensor.mesh, tensor._allocation
+        part.mesh = tensor.mesh
+        part._allocation = tensor._allocation
         part.plain_memory_config = tensor.plain_memory_config
         result.append(part)
     return result
@@ -332,7 +333,8 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> Tensor:
-    first, specs = tensors[0], [tensor.spec[:3] for tensor in tensors]
+    first = tensors[0]
+    specs = [tensor.spec[:3] for tensor in tensors]
     if any(spec != specs[0] for spec in specs):
         rule = f"All tensor shards must have the same tensor spec, got {specs}"
         refuse(rule, "tensors of one shape, dtype and layout")

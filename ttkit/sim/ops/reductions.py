@@ -202,7 +202,8 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Args:
         index: whole numbers, in as many dimensions as `input`; it may be longer only along `dim`.
     """
-    on, axis = Operands(input, index), _checked_axis(input, dim, index)
+    on = Operands(input, index)
+    axis = _checked_axis(input, dim, index)
     x, places = spread(on.arrays, on.lead)
     within = (*index.shard_shape[:axis], x.shape[on.lead + axis], *index.shard_shape[axis + 1 :])
     x = x[(slice(None),) * on.lead + tuple(map(slice, within))]
@@ -221,7 +222,8 @@ def scatter(
         src: at least as long as `index` in each dimension.
         reduce: "add" or "multiply", to combine an element with the one that is there.
     """
-    on, axis = Operands(input, index, src), _checked_axis(input, dim, index)
+    on = Operands(input, index, src)
+    axis = _checked_axis(input, dim, index)
     x, places, values = spread(on.arrays, on.lead)
     inner = (slice(None),) * on.lead + tuple(map(slice, index.shard_shape))
     write = getattr(np, reduce).at if reduce else np.put

@@ -123,7 +123,8 @@ def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
 def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
     """Swap two dimensions; as in ttnn, the topology still names the dimensions of the input."""
     array, lead = shards(input_tensor)
-    first, second = axis_of(input_tensor, dim1), axis_of(input_tensor, dim2)
+    first = axis_of(input_tensor, dim1)
+    second = axis_of(input_tensor, dim2)
     swapped = array.swapaxes(lead + first, lead + second)
     # BLAS multiplies small matrices at half its speed if the right one is stored transposed, so a
     # swap of the last two dimensions is copied.
@@ -167,7 +168,8 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all of them, or those in `dim`. Longer ones stay."""
-    axes, shape = axes_of(input_tensor, dim), input_tensor.shard_shape
+    axes = axes_of(input_tensor, dim)
+    shape = input_tensor.shard_shape
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
 

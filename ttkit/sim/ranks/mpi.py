@@ -38,7 +38,8 @@ class World:
 
         self.mpi = MPI
         self.comm = MPI.COMM_WORLD
-        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.rank = self.comm.Get_rank()
+        self.size = self.comm.Get_size()
         self._broken = ""
         given = binding()
         mine = "" if given is None else f"{given[0]} {given[1]}"
@@ -232,7 +233,8 @@ def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]
 
 def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sums: bool) -> Array:
     """Return what `collectives.exchanged` returns, on a mesh that ranks share."""
-    grid, group = tensor.grid, group_along(tensor.grid, tuple(axes))
+    grid = tensor.grid
+    group = group_along(tensor.grid, tuple(axes))
     values, chips = tensor.array, grid
     if group is None:
         values, chips = collected(tensor)

@@ -150,7 +150,8 @@ class MeshSocket:
         if world_size() == 1:
             rule = "this process is alone: there is no other end"
             fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
-        me, ends = mpi.me(), (config.sender_rank, config.receiver_rank)
+        me = mpi.me()
+        ends = (config.sender_rank, config.receiver_rank)
         if ends.count(me) != 1:
             rule = f"rank {me} is at no end, or at both: the ends are {ends}"
             fail(asked, rule, "SocketConfig(..., sender_rank=0, receiver_rank=1)")
@@ -194,7 +195,8 @@ def create_socket_pair(
         >>> sender.get_socket_endpoint_type().name
         'SENDER'
     """
-    first, second = sender_mesh_device, receiver_mesh_device
+    first = sender_mesh_device
+    second = receiver_mesh_device
     connections = socket_config.connections
     ranks = [(_driver(first, c.sender_core), _driver(second, c.receiver_core)) for c in connections]
     channel = _Channel(socket_config, ranks)
@@ -251,7 +253,8 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """
     _ready("send_async", input_tensor, mesh_socket, SocketEndpoint.SENDER)
     grid, array = input_tensor.grid, input_tensor.array
-    channel, about = mesh_socket._channel, _about(input_tensor)
+    channel = mesh_socket._channel
+    about = _about(input_tensor)
     if channel.shift:
         (axis, step), nbytes = channel.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
         report("shift", input_tensor.mesh, nbytes, axis=axis, backwards=step < 0)

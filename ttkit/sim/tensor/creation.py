@@ -222,7 +222,8 @@ def dump_tensor(file_name, tensor: Tensor) -> None:
 def _write(path: Path, tensor: Tensor, source: tuple = ()) -> None:
     host, buffer = tensor.cpu(), io.BytesIO()
     values, grid = mpi.everywhere(host, "dump_tensor")
-    label, there = host.topology, (grid.mesh_shape, grid.covers)
+    label = host.topology
+    there = (grid.mesh_shape, grid.covers)
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     kind = host.dtype.name, host.layout.name
     about = repr((kind, there, label._shape, dims, label._coords, source))
@@ -246,7 +247,8 @@ def _read(file_name) -> tuple[Tensor, tuple]:
     """Return the tensor of a file, and the `_source` that the file records."""
     try:
         with open(file_name, "rb") as raw, np.load(raw) as file:
-            values, about = file["values"], literal_eval(str(file["about"]))
+            values = file["values"]
+            about = literal_eval(str(file["about"]))
         (dtype, layout), there, shape, dims, coords, source = about
         label = TensorTopology(shape, MeshMapperConfig(tuple(dims)).placements, coords)
         kind = DataType[dtype], Layout[layout]

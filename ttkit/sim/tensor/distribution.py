@@ -152,7 +152,8 @@ def _check_offset(
     """Return the offset as a tuple, or None if it is zero; refuse one that does not fit."""
     if offset is None or not any(offset):
         return None
-    whole, part = repr(MeshShape(shape)), repr(MeshShape(over))
+    whole = repr(MeshShape(shape))
+    part = repr(MeshShape(over))
     if offset.dims() != len(shape):
         rule = "must have the same dimensionality as the mesh device shape"
         refuse(f"mesh_offset_override {offset!r} {rule} {whole}")
@@ -182,7 +183,8 @@ class CppTensorToMesh(_Distribution):
             The array (a view if possible), its grid and its topology. The array's leading axes run
             over the grid and have length 1 where the tensor is replicated; the shard's axes follow.
         """
-        placements, over = self._config._entries, list(self._over)
+        placements = self._config._entries
+        over = list(self._over)
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim)
         # As in ttnn, the number of shards along every axis is checked before any shard's size.
@@ -276,7 +278,8 @@ class CppMeshToTensor(_Distribution):
         return tuple(c for c in self._coords if c in have)
 
 
-TensorToMesh, MeshToTensor = CppTensorToMesh, CppMeshToTensor
+TensorToMesh = CppTensorToMesh
+MeshToTensor = CppMeshToTensor
 # Both functions take a mesh, or only its shape, and a configuration.
 create_mesh_mapper = checked(CppTensorToMesh, "create_mesh_mapper")
 create_mesh_composer = checked(CppMeshToTensor, "create_mesh_composer")

@@ -88,7 +88,8 @@ def round_block_float(array: Array, bits: int) -> Array:
     shared = exponents.max(-1, keepdims=True)
     # The last of the 24 bits of the largest element has the value `last`. The computation is exact,
     # because it is in float64.
-    last, step = np.ldexp(1.0, shared - 150), 2.0 ** (24 - bits)
+    last = np.ldexp(1.0, shared - 150)
+    step = 2.0 ** (24 - bits)
     # Smaller elements lose their bits below `last` before the rounding.
     whole = np.trunc(np.where(exponents, np.abs(groups), 0) / last)
     kept = np.minimum(np.rint(whole / step), 2**bits - 1) * step

@@ -82,7 +82,8 @@ class CoreRange(NamedTuple):
     def cores(self, row_wise: bool = True) -> list[CoreCoord]:
         """Return all cores, row by row or column by column."""
         (left, top), (right, bottom) = self
-        columns, rows = range(left, right + 1), range(top, bottom + 1)
+        columns = range(left, right + 1)
+        rows = range(top, bottom + 1)
         if row_wise:
             return [CoreCoord(x, y) for y in rows for x in columns]
         return [CoreCoord(x, y) for x in columns for y in rows]

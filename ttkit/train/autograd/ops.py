@@ -255,7 +255,9 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
     groups = key.shape()[1]
     copies, scale = heads // groups, 1 / math.sqrt(width)
     blocks = [(at, min(at + ATTENTION_BLOCK, length)) for at in range(0, length, ATTENTION_BLOCK)]
-    q, k, v = query.get_value() * scale, key.get_value(), value.get_value()
+    q = query.get_value() * scale
+    k = key.get_value()
+    v = value.get_value()
 
     def rows(values: Value, start: int, end: int) -> Value:
         return stacked(positions(values, start, end), groups)
@@ -279,7 +281,8 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
         ends: list[list[Value]] = [[], []]
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
-            probs, given = probabilities(start, end), rows(grad, start, end)
+            probs = probabilities(start, end)
+            given = rows(grad, start, end)
             dprobs = ttnn.matmul(given, positions(v, 0, end), transpose_b=True)
             dscores = softmax_back(probs, dprobs)
             dqs.insert(0, dscores @ positions(k, 0, end))
@@ -399,6 +402,11 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
     count = batch * length
     flat = ttnn.to_layout(ttnn.reshape(row, (1, count)), ttnn.ROW_MAJOR_LAYOUT)
     is_bfloat16 = table.dtype == ttnn.bfloat16
+    kept = table is weight.get_value()
+
+    def zeros(like: Value, layout) -> Value:
+        """Return a table of zeros."""
+        return ttnn.zeros(weight.shape(), dtype=like.dtype, layout=layout, device=like.device())
 
     def index() -> Value:
         """Return the table's row for each element of the result, for gather and scatter_add."""
@@ -414,12 +422,13 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
     def backward(grad: Value) -> list[Value]:
         given = _rows(grad if here is None else grad * here)
         if is_bfloat16 and count % ttnn.TILE_SIZE == 0:
-            return [ttnn.embedding_bw(flat, table, given)]
+            # Only the shape matters here, so backward keeps no table that ZeRO 3 has gathered.
+            like = weight.get_value() if kept else zeros(grad, ttnn.TILE_LAYOUT)
+            return [ttnn.embedding_bw(flat, like, given)]
         # ttnn.scatter_add adds up float32 values only in row-major layout.
         plain = ttnn.ROW_MAJOR_LAYOUT
         at, rows = (ttnn.to_layout(each, plain) for each in (index(), given))
-        zeros = ttnn.zeros(weight.shape(), dtype=table.dtype, layout=plain, device=table.device())
-        return [_tiled(ttnn.scatter_add(zeros, 2, at, rows))]
+        return [_tiled(ttnn.scatter_add(zeros(grad, plain), 2, at, rows))]
 
     value = found if here is None else found * here
     return recorded("embedding", value, [weight], backward)

@@ -121,7 +121,8 @@ class Experts(Module):
         With sequence parallelism, the shape is [B, 1, S / tp, W].
         """
         config, layout = self.config, self.layout
-        k, experts = config.experts_per_token, config.num_experts
+        k = config.experts_per_token
+        experts = config.num_experts
         weight = used_on_shards(self.router.weight, layout)
         # Each tensor-parallel chip multiplies its own partial outputs by weights that depend on the
         # logits. So each chip has only a part of the logits' gradient, and the backward of `enter`

@@ -87,7 +87,8 @@ class Rotary(Module):
             return turned.astype(np.float32)
 
         if (start, length) not in self._tables:
-            shape, device = (1, 1, length, self.width), self.layout.device
+            shape = (1, 1, length, self.width)
+            device = self.layout.device
             makes = (partial(table, function) for function in (np.cos, np.sin))
             arrays = (constant(shape, make, device) for make in makes)
             placed = (self.layout.place(array, cp_dim=cp_dim) for array in arrays)
@@ -124,7 +125,8 @@ class Attention(Module):
         self.key = ColumnParallelLinear(width, inner, has_bias, layout=layout)
         self.value = ColumnParallelLinear(width, inner, has_bias, layout=layout)
         self.out = RowParallelLinear(width, width, has_bias, layout=layout)
-        self.rotary, self.keeps_scores = rotary, config.attention == "stored"
+        self.rotary = rotary
+        self.keeps_scores = config.attention == "stored"
 
     def forward(self, x: Tensor, cache=None) -> Tensor:
         """Return the attention's output for x [B, 1, S, E], in the same shape.
@@ -273,7 +275,8 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
     first = block.dropout.calls
 
     def run(x: Tensor) -> Tensor:
-        reached, block.dropout.calls = block.dropout.calls, first
+        reached = block.dropout.calls
+        block.dropout.calls = first
         y = block(x)
         # Other micro-batches may have advanced the counter since the first call, and the counter
         # must not go back.
@@ -308,7 +311,8 @@ class Transformer(Module):
     def __init__(
         self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
     ):
-        self.config, self.layout = config, layout or current_layout()
+        self.config = config
+        self.layout = layout or current_layout()
         width = config.embedding_dim
         mine = range(config.num_blocks) if blocks is None else blocks
         self.is_first = mine.start == 0

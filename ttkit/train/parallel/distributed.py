@@ -171,7 +171,8 @@ def shifted(value: Value, cluster_axis: int) -> Value:
     fabric must be FABRIC_2D unless a cable joins the ends of the axis, because a socket of ttnn
     needs a route from the last device to the first.
     """
-    mesh, shape = value.device(), tuple(value.device().shape)
+    mesh = value.device()
+    shape = tuple(value.device().shape)
     # The size of the buffer in bytes is a power of two, with room for 4 bytes for each element.
     room = 1 << max(16, (4 * value.volume() - 1).bit_length())
     sockets = vars(mesh).setdefault("_ring_sockets", {})

@@ -59,7 +59,8 @@ class TokenDataset:
 
     def __init__(self, ids, sequence_length: int, stride: int = 1):
         self.ids = np.asarray(ids).astype(np.uint32, copy=False)
-        self.sequence_length, self.stride = sequence_length, stride
+        self.sequence_length = sequence_length
+        self.stride = stride
 
     def __len__(self) -> int:
         return max((self.ids.size - self.sequence_length - 1) // self.stride + 1, 0)

@@ -60,7 +60,8 @@ class Sampler:
         later positions. With rotary positions, `tables` are cos and sin, each [1, 1, 1, d]."""
         positions = np.arange(self.capacity).reshape(1, 1, 1, -1)
         unseen = np.where(positions > position, np.float32(MASKED_SCORE), np.float32(0))
-        self.position, self.unseen = position, self.layout.place(unseen)
+        self.position = position
+        self.unseen = self.layout.place(unseen)
         self.here = self.layout.place((positions == position).astype(np.float32))
         self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
         ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
@@ -113,7 +114,8 @@ def generate(
     """
     lengths = list(map(len, prompts))
     # The last new token is not fed to the model, so it needs no position in the cache.
-    needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
+    needed = max(lengths) + new_tokens - 1
+    capacity = sampler.capacity
     if needed > capacity:
         fail(
             "generate",

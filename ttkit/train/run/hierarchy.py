@@ -54,7 +54,8 @@ class Exchange:
         from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
-        layout, self.num_workers = self.parameters[0].layout, num_workers
+        layout = self.parameters[0].layout
+        self.num_workers = num_workers
         if max(layout.zero, layout.ep) > 1:
             fail(
                 "hierarchical training",
@@ -115,7 +116,8 @@ class Exchange:
         """Return the mean loss of the peers, and the mean of each gradient over the peers and the
         replicas on their meshes.
         """
-        loss, sums = 0.0, [np.zeros((), np.float32)] * len(self.parameters)
+        loss = 0.0
+        sums = [np.zeros((), np.float32)] * len(self.parameters)
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
             part, _, arrays = self.receive("weight gradients", peer)
             loss += part / len(self.peers)
@@ -189,7 +191,8 @@ class RemoteOptimizer(Optimizer):
     def __init__(self, parameters: Parameters, aggregator_rank: int, socket_type: str = "mpi"):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))
-        self.aggregator_rank, self.running = aggregator_rank, True
+        self.aggregator_rank = aggregator_rank
+        self.running = True
         self.exchange = Exchange(parameters, aggregator_rank, socket_type)
 
     def step(self, loss: float = 0.0) -> None:

@@ -199,7 +199,8 @@ class PipelineTrainer(Trainer):
 
     def _build(self) -> None:
         """Make the stages of this process. Connect them to the other stages and their replicas."""
-        hosts, config = self.settings.multihost_config, self.model_config
+        hosts = self.settings.multihost_config
+        config = self.model_config
         micro_batches = self.settings.training_config.gradient_accumulation_steps
         plan = hosts.pipeline
         self.schedule = schedule = schedule_of(
@@ -234,7 +235,8 @@ class PipelineTrainer(Trainer):
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
         """Compute the mean gradients of this rank's stages; return their part of the loss."""
-        micro_batches, self.times = self.schedule.micro_batches, []
+        micro_batches = self.schedule.micro_batches
+        self.times = []
         batch, step = self.batches.batch, self.steps
         total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
         average_gradients(self.parameters, self.settings.layout.bucket_mb)

@@ -94,14 +94,16 @@ class Trainer:
             saved.check_same(settings)
             self.tokenizer = tokenizer_from_dict(saved.meta["tokenizer"])
         else:
-            kind, path = config.tokenizer_type, config.tokenizer_path
+            kind = config.tokenizer_type
+            path = config.tokenizer_path
             self.tokenizer = make_tokenizer(kind, self.text, model.vocab_size, path)
         self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
         self.replica, replicas = 0, 1  # A single replica takes the whole batch: part 0 of 1.
         if self.replicas:
-            self.replica, replicas = self.replicas.rank, self.replicas.size
+            self.replica = self.replicas.rank
+            replicas = self.replicas.size
         # With ZeRO each parameter has an owner, which is one of the ranks that have replicas. Only
         # the owner updates the parameter.
         self.zero_ranks = replicas if settings.layout.zero else 1
@@ -145,7 +147,9 @@ class Trainer:
         distributed = settings.distributed.enabled
         self.layouts = [self.layout]
         ranks = DistributedContext()
-        self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
+        self.rank = ranks.rank()
+        self.world = ranks.size()
+        self.comm = None
         mesh = self.layout.device
         drives_whole = len(mesh.get_device_ids()) == mesh.shape.mesh_size()
         if self.world > 1 and drives_whole and not distributed:
@@ -171,7 +175,8 @@ class Trainer:
         # The simulator keeps all replicas in one array, with four bytes for each number. If there
         # are several ranks, a rank holds at least the shard of one chip. Each weight has a gradient
         # and up to two numbers in the optimizer; master weights are not counted.
-        whole, every = self.comm is None, self.parameters.values()
+        whole = self.comm is None
+        every = self.parameters.values()
         numbers = sum(tiled(p.global_shape if whole else p.local_shape) for p in every)
         needed = 4 * numbers * (2 + len(self.optimizer.kinds[:2]))
         if is_simulated() and needed > (room := psutil.virtual_memory().available):
@@ -188,7 +193,8 @@ class Trainer:
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
         """Do one step: compute gradients, clip them, update the weights."""
-        config, start = self.settings.training_config, time.perf_counter()
+        config = self.settings.training_config
+        start = time.perf_counter()
         self.optimizer.zero_grad()
         loss = self.across_ranks(self.gradients())
         if self.replicas:
@@ -289,12 +295,14 @@ class Trainer:
         """
         from ttkit.visualize.widgets.live_training import progress
 
-        config, folder = self.settings.training_config, self.run_folder
+        config = self.settings.training_config
+        folder = self.run_folder
         end = self.max_steps if steps is None else self.steps + steps
         first = len(self.history)
         if folder:  # This removes the steps after the checkpoint of a resumed run from the log.
             on_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
-        view, saved = (progress(self, end, prompt) if show else None), None
+        view = progress(self, end, prompt) if show else None
+        saved = None
         try:
             with interrupts(self.comm) as interrupted:
                 while self.steps < end and not interrupted():
@@ -373,7 +381,8 @@ class Trainer:
         names = [name for name, each in every if each.owner in (None, self.replica)]
         mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
-        self.steps, self.history = saved.meta["step"], History(saved.history)
+        self.steps = saved.meta["step"]
+        self.history = History(saved.history)
         self.notify(f"Resuming from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ text from the model

@@ -357,6 +357,7 @@ def memory(mesh) -> MemoryReport:
     if backend.is_simulated():
         from ttkit.sim.tensor.tensor import bytes_in_use
 
-        total, held = mesh.system.chip.dram_bytes, bytes_in_use()
+        total = mesh.system.chip.dram_bytes
+        held = bytes_in_use()
         used = {device: held[device] for device in used}
     return MemoryReport(repr(mesh), total, used)

@@ -69,7 +69,8 @@ class SchedulePicture:
         # If it works and all stages wait for the same time, the title has the bubble.
         in_title = self.problem or np.ptp(bubbles) < 1e-3
         for stage, held in enumerate(self.schedule.peak_activations()):
-            slots, actions = self.table.slots[stage], self.schedule.actions[stage]
+            slots = self.table.slots[stage]
+            actions = self.schedule.actions[stage]
             about = [] if in_title else [f"bubble {bubbles[stage]:.1%}"]
             about.append(f"holds {held:.4g}")
             if len(slots) < len(actions):
@@ -140,7 +141,8 @@ class SchedulePicture:
 
 def shade(kind: str, chunk: int, chunks: int) -> str:
     """Return the fill of an action: one colour for each kind, lighter for later chunks."""
-    light, fill = 0.6 * chunk / max(chunks - 1, 1), LOOKS[kind].fill
+    light = 0.6 * chunk / max(chunks - 1, 1)
+    fill = LOOKS[kind].fill
     parts = bytes.fromhex(fill[1:])
     return f"#{bytes(round(part + (255 - part) * light) for part in parts).hex()}"
 

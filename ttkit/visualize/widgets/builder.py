@@ -166,7 +166,8 @@ class PlanBuilder(Touched):
         Args:
             clickable: whether there is an arrow to click for each direction of each cable.
         """
-        collective, step = self._empty.collective, self._picture
+        collective = self._empty.collective
+        step = self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
         drawing = StepCells(step, glides=self._new if clickable else None)
         if clickable:
@@ -269,7 +270,8 @@ class ScheduleEditor(Touched):
         """The reason why the schedule does not work, or which stages hold too much; "" if fine."""
         if problem := schedule_picture(self.schedule).problem:
             return problem
-        room, held = self.room, enumerate(self.schedule.peak_activations())
+        room = self.room
+        held = enumerate(self.schedule.peak_activations())
         full = [f"stage {stage} holds {n:.4g}" for stage, n in held if room and n > room]
         return f"{', '.join(full)}; there is room for {room}" if full else ""
 

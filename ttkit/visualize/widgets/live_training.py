@@ -28,7 +28,8 @@ class Lines:
 
     def __init__(self, trainer, end: int):
         self.trainer, self.end = trainer, end
-        self.first, self.begin = trainer.steps, time.monotonic()
+        self.first = trainer.steps
+        self.begin = time.monotonic()
 
     def figures(self, record) -> str:
         """Return a record as text; before the last step, with an estimate of the seconds left."""
