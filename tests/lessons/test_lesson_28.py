@@ -36,7 +36,7 @@ def other_way_round():
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "26.hosts": ([4, 4.0], {"each sends 2 (n - 1) / n of": 8, "50 / 8 GB/s": 16}),
-        "27.cables": ([16, 16.0], {"add border(mesh, 1) - border(mesh, 4)": 32}),
+        "27.cables": ([8, 8.0], {"add border(mesh, 1) - border(mesh, 4)": 16}),
         "28.bindings": (
             [BINDINGS, other_way_round()],
             {
