@@ -290,8 +290,9 @@ def test_a_reader_that_ends_early():
 def test_llama_70b_on_four_galaxies():
     """A chip has 9.1 GB of state, so the first stage needs fewer blocks beside its embedding."""
     model = str(ROOT / "configs/models/llama70b.yaml")
-    best = plan_layouts(model, "galaxy", hosts=4, precision="bfloat16").best.layout
-    assert (best.dp, best.tp, best.pp, best.zero) == (8, 4, 4, 3) and best.blocks[0] < 20
+    found = plan_layouts(model, "galaxy", hosts=4, precision="bfloat16")
+    assert str(found.best.layout).startswith("DP8 TP4 PP4 ZeRO-3 SP")
+    assert [each for each in found.fitting if each.layout.blocks[:1] == (19,)]
 
 
 @pytest.mark.long
