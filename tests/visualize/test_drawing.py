@@ -60,5 +60,5 @@ def test_the_mouse_on_a_fill_of_the_palette_fades_the_others():
     assert svg.count(' data-trace="') == 2
     for fill in (tone(0), tone(1)):
         own = f'[data-trace="{fill}"]'
-        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{opacity:.25}}"
+        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{opacity:.4}}"
         assert rule in svg

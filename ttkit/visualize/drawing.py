@@ -282,7 +282,7 @@ class Drawing:
         """
         glide = glide if any(way) else 0
         name = f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
-        self.moves[name] = stay, glide, "opacity:.25" if ghost else "visibility:hidden"
+        self.moves[name] = stay, glide, "opacity:.4" if ghost else "visibility:hidden"
         how = f"--at:{at:g}s;--dx:{way[0]:g}px;--dy:{way[1]:g}px"
         hidden = ' visibility="hidden"' if stay and not (rest or ghost) else ""
         self._parts.append(f'<g class="{name}" style="{how}"{hidden}>')
@@ -296,7 +296,7 @@ class Drawing:
         # all others are pale.
         for own in sorted(set(re.findall(r'data-trace="[^"]+"', inner))):
             others = f"svg:has([{own}]:hover) [data-trace]:not([{own}])"
-            inner += f"<style>{others}{{opacity:.25}}</style>"
+            inner += f"<style>{others}{{opacity:.4}}</style>"
         if self.moves:
             clock = f"ttkit-{self.seconds * 1000:.0f}"
             rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
