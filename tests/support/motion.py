@@ -65,7 +65,7 @@ def part(node, css, begin, how, rests):
         r"^0%{transform:translate\(var\(--dx\),var\(--dy\)\)}(\S+)%{transform:none}", frames
     )
     stay = re.search(
-        r"0%,([^%]+)%{visibility:inherit;opacity:1}\S+%,to{(visibility:hidden|opacity:.25)}", frames
+        r"0%,([^%]+)%{visibility:inherit;opacity:1}\S+%,to{(visibility:hidden|opacity:\.4)}", frames
     )
     turn = float(turn)
     assert float(begun) == (turn if turns == "infinite" else 0)
