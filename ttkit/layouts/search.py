@@ -142,9 +142,10 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 rule = f"holds more than {less.layout}, which {less.refused}"
                 yield Candidate(most, place, less.memory, refused=rule)
                 continue
-            best = _fastest(run, most, counts)
+            best = run(most)
             if best.refused and "more than" not in best.refused:
-                best = _fastest(run, (_uneven(run, job.config, best) or best).layout, counts)
+                best = _uneven(run, job.config, best) or best
+            best = _fastest(run, best, counts)
             if best.refused:
                 large.append(best)
                 yield best
@@ -155,7 +156,7 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
             # is faster.
             layout = replace(most, schedule="interleaved", chunks=2)
             if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
-                found = _fastest(run, layout, counts)
+                found = _fastest(run, run(layout), counts)
                 if found.tokens_per_s > best.tokens_per_s:
                     best = found
                     yield found
@@ -174,29 +175,28 @@ def _uneven(run: Run, config: TransformerConfig, best: Candidate) -> Candidate |
         while layout.pp > 1 and blocks[end] > layout.chunks:
             # The block goes to a stage with the fewest blocks: one in the middle, if there is one.
             other = min(range(end == 0, layout.pp - 1) or [1], key=lambda i: (blocks[i], -i))
-            blocks[end] -= 1
-            blocks[other] += 1
-            each = run(replace(layout, blocks=tuple(blocks)))
+            moved = [*blocks]
+            moved[end] -= 1
+            moved[other] += 1
+            each = run(replace(layout, blocks=tuple(moved)))
             if each.order <= best.order:
-                blocks[end] += 1
-                blocks[other] -= 1
                 break
             best = found = each
+            blocks = moved
     return found
 
 
-def _fastest(run: Run, layout: Layout, counts: Sequence[int]) -> Candidate:
+def _fastest(run: Run, best: Candidate, counts: Sequence[int]) -> Candidate:
     """Return the candidate with the fastest number of micro-batches, or a refused one.
 
     Args:
-        layout: the layout with the most micro-batches; fewer are tried as long as they are faster.
+        best: the candidate with the most micro-batches; fewer are tried as long as they are faster.
         counts: the possible numbers of micro-batches, the smallest first.
     """
-    best = run(layout)
     for count in counts[-2::-1]:
         if best.refused:
             break
-        found = run(replace(layout, micro_batches=count))
+        found = run(replace(best.layout, micro_batches=count))
         if found.refused or found.tokens_per_s < best.tokens_per_s:
             break
         best = found
