@@ -65,7 +65,7 @@ def part(node, css, begin, how, rests):
         r"^0%{transform:translate\(var\(--dx\),var\(--dy\)\)}(\S+)%{transform:none}", frames
     )
     stay = re.search(
-        r"0%,([^%]+)%{visibility:inherit;opacity:1}\S+%,to{(visibility:hidden|opacity:\.4)}", frames
+        r"0%,([^%]+)%{(visibility:inherit|filter:none)}\S+%,to{(visibility:h|filter:var)", frames
     )
     turn = float(turn)
     assert float(begun) == (turn if turns == "infinite" else 0)
@@ -77,6 +77,6 @@ def part(node, css, begin, how, rests):
         turn=turn,
         loops=turns == "infinite",
         way=(float(how["--dx"][:-2]), float(how["--dy"][:-2])),
-        ghost=bool(stay) and stay[2].startswith("opacity"),
+        ghost=bool(stay) and stay[2].startswith("filter"),
         rests=rests,
     )

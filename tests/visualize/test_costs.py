@@ -42,7 +42,7 @@ def test_what_is_drawn():
     assert len(looks) == len(ALL)  # told apart without colours
     crosses = [line for line in ax.lines if line.get_marker() == "x"]
     assert [line.get_xdata()[0] for line in crosses] == [chart.crossings[0][0]]
-    assert "64 KiB" in ax.get_title() + ax.get_title(loc="left") and "<img" in chart._repr_html_()
+    assert "64 KiB" in ax.get_title() + ax.get_title(loc="left") and "<svg" in chart._repr_html_()
     assert "cross-over at" in repr(chart) and "tree below, ring from there on" in repr(chart)
 
 

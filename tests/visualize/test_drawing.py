@@ -33,6 +33,7 @@ def test_frames_play_one_after_the_other_and_the_last_one_rests(count):
     film = Frames(frames)
     found = parts(film.svg())
     shots, boxes = found[::2], found[1::2]
+    assert film.svg().endswith("}}</style></svg>")  # All parts start when all have been read.
     for number in range(count):
         second = STEP_S * (number + 0.3)
         assert [shot.shown(second) for shot in shots] == [n == number for n in range(count)]
@@ -60,5 +61,5 @@ def test_the_mouse_on_a_fill_of_the_palette_fades_the_others():
     assert svg.count(' data-trace="') == 2
     for fill in (tone(0), tone(1)):
         own = f'[data-trace="{fill}"]'
-        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{opacity:.4}}"
+        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{filter:var(--pale)}}"
         assert rule in svg

@@ -97,7 +97,7 @@ def test_a_page_shows_the_figures_and_leaves_the_chart(shown):
     chart = "stories: 1 step\n  training loss: 6 at step 1\n  validation loss: 2.5 at step 1"
     assert shown[-1][0] == 0 and shown[-1][1]["text/plain"].endswith(f" s left\n{chart}")
     # The page is as tall before the first step as after the last: a line of words, then the chart.
-    words = r"<div[^>]*>[^<>]+</div><div[^>]*min-height:0px\">[^<>]*</div></div>.*<img"
+    words = r"<div[^>]*>[^<>]+</div><div[^>]*min-height:0px\">[^<>]*</div></div>.*<svg"
     assert all(re.search(words, data["text/html"], re.DOTALL) for _, data in shown)
 
 

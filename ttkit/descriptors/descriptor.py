@@ -64,7 +64,8 @@ class MeshInstance:
 
     def host_of(self, coordinate: Coordinate) -> int:
         """Return the host rank of the chip at a (row, column)."""
-        (rows, columns), (row, column) = self.host_shape, coordinate
+        rows, columns = self.host_shape
+        row, column = coordinate
         return row // rows * self.host_dims[1] + column // columns
 
     def block_of_host(self, host_rank: int) -> tuple[RowColumn, RowColumn]:

@@ -185,7 +185,8 @@ def visible_part(system: System, visible: str) -> System:
     # and form a single column. Here they form one if the part has two columns.
     if part[0][0] not in wanted[: len(cards)] and right - left == 2:
         part = [row[::-1] for row in part]
-    (height, width), (rows, columns) = system.shape, system.wraps
+    height, width = system.shape
+    rows, columns = system.wraps
     wraps = (rows and bottom - top == height, columns and right - left == width)
     ids, renumbered = (
         tuple(tuple(map(wanted.index, chips)) for chips in groups) for groups in (part, cards)

@@ -180,7 +180,8 @@ class InferencePlan:
     def prefill_s(self) -> dict[str, float]:
         """Modelled seconds of the prefill of one sequence. A matmul uses at most one row of cores
         for each row of tiles of its input."""
-        config, length = self.config, in_tiles(self.prompt)
+        config = self.config
+        length = in_tiles(self.prompt)
         busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
         causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.layout.tp
         return self._times(self.prompt, busy, causal)

@@ -64,7 +64,8 @@ def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
     Args:
         again: whether backward recomputes the block, and so calls it a second time.
     """
-    embed, (block,) = model.embed, model.blocks.values()
+    embed = model.embed
+    (block,) = model.blocks.values()
     forward = block.forward
 
     def marked(x: Tensor, cache=None) -> Tensor:

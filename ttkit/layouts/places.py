@@ -75,7 +75,8 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
             stages are divided over.
     """
     replicas, split = hosts
-    dp, pp = layout.dp // replicas, layout.pp // split
+    dp = layout.dp // replicas
+    pp = layout.pp // split
     on = {name: n for name, n in (("dp", dp), ("cp", layout.cp), ("tp", layout.tp)) if n > 1}
     if len(on) > 2:
         return "dp, cp and tp are all above 1, and a mesh has axes for two of them"

@@ -119,7 +119,8 @@ class Recording:
         )
         parts = [event.part for event in self.events]
         self.names, self.parts = np.unique(parts, return_inverse=True)
-        self.moments, (numbers, held) = list(run.at), zip(*run.at.values())
+        self.moments = list(run.at)
+        numbers, held = zip(*run.at.values())
         self.after = np.array([*range(1, len(parts) + 1), *(n - first for n in numbers)])
         # Owners are in the order of their first tensors. The list of bytes of an early call lacks
         # the owners that came later, so it is filled up with zeros.

@@ -84,14 +84,15 @@ class Choices(Tables):
 
     def why_nothing_fits(self) -> tuple[str, str]:
         """Return why nothing fits, and what to try."""
-        rule, chips = "no layout can run", self.machine.chips
+        rule = "no layout can run"
+        chips = self.machine.chips
         too_large = [each for each in self.refused if each.memory]
         if not too_large:
             rule += f"; {chips} replicas do not divide batch {self.batch}"
             return rule, f"batch {-(-self.batch // chips) * chips}"
-        # The memory of a candidate refused with "more than" lacks its activations. Candidates whose
-        # memory is complete therefore come first.
-        least = min(too_large, key=lambda each: ("more than" in each.refused, sum(each.memory)))
+        # If the lasting memory alone is too large, activations are not counted. So candidates whose
+        # memory is complete come first.
+        least = min(too_large, key=lambda each: (not each.memory.activations, sum(each.memory)))
         return f"{rule}; the smallest, {least.layout}, {least.refused}", self.cure(least)
 
     def cure(self, least: Candidate) -> str:
@@ -160,7 +161,7 @@ class Layouts(Choices):
     def cure(self, least: Candidate) -> str:
         """Return what to try: a shorter sequence, more hosts, or a system with more DRAM."""
         config, machine = self.job.config, self.machine
-        if "more than" not in least.refused:
+        if least.memory.activations:
             narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""
             return f"a shorter sequence{narrower}"
         hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)

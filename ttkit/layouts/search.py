@@ -47,7 +47,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     hosts = place.replicas if layout.zero else 1
     inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, stages(own, inner)
+    chip = machine.system.chip
+    found = stages(own, inner)
     # The earlier a stage is, the more micro-batches it keeps. So the one that needs most is the
     # first, which also has the embedding, the last, which has the head, or one that has more blocks
     # than all before it.
@@ -72,7 +73,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     talk = traffic(slowest, there, dict(place.axes))
     talk += traffic_between_meshes(own, inner, place, machine, there)
     times = times_of(slowest, chip, memory, talk, machine.overlap)
-    tokens, config = job.batch * job.sequence, job.config
+    tokens = job.batch * job.sequence
+    config = job.config
     # These are the flops for one token as Chowdhery 2022, appendix B, counts them: first those of
     # the parameters, then those of the two matmuls of attention. Of the experts, those count that
     # the token uses.
@@ -81,7 +83,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
     mfu = each * tokens / (times.total * layout.chips * peak)
-    speed, work = tokens / times.total, flops(slowest)
+    speed = tokens / times.total
+    work = flops(slowest)
     return Candidate(layout, place, memory, times, tuple(talk), work, speed, mfu)
 
 
@@ -143,7 +146,7 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 yield Candidate(most, place, less.memory, refused=rule)
                 continue
             best = run(most)
-            if best.refused and "more than" not in best.refused:
+            if best.refused and best.memory.activations:
                 best = _uneven(run, job.config, best) or best
             best = _fastest(run, best, counts)
             if best.refused:

@@ -113,7 +113,8 @@ def verdict(guess: Guess, actual) -> str:
         return "right"
     if not isinstance(actual, Integral) and math.isclose(guess, fact, rel_tol=0.05):
         return "close enough"
-    larger, smaller = max(guess, fact), min(guess, fact)
+    larger = max(guess, fact)
+    smaller = min(guess, fact)
     if smaller > 0 and larger >= 2 * smaller:
         return f"{larger / smaller:.3g} times too {'large' if guess > fact else 'small'}"
     return f"off by {shown(larger - smaller)}"

@@ -152,5 +152,6 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
 def _known(system: System, chips: Line, shape: RowColumn) -> Topology:
     there = set(chips)
     cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
-    links, link = system.links_per_pair, system.chip.link
+    links = system.links_per_pair
+    link = system.chip.link
     return Topology(system.name, chips, shape, cables, links, link, all(system.wraps))

@@ -155,7 +155,8 @@ class Reader:
             reads: the tensors that it reads.
             writes: the tensors that it makes or writes; one that is also read is overwritten.
         """
-        number, calls = len(self._records) + 1, self._calls
+        number = len(self._records) + 1
+        calls = self._calls
         waits = set()
         written = {tensor for tensor, _, _ in writes}
         for keys in reads:
@@ -225,7 +226,8 @@ class Profile(Reader):
         free: dict[tuple[str, int], float] = {}  # A queue of a chip is free from this time on.
         ends: list[dict[int, float]] = [{}]  # Entry n has the end of call n on each chip.
         for record in self.records:
-            queue, start = record.kind if self._model else "", {}
+            queue = record.kind if self._model else ""
+            start = {}
             for chip in record.chips:
                 idle = free.get((queue, chip), 0.0) if record.time_s else 0.0
                 made = (ends[number] for number in record.after)

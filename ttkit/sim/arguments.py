@@ -31,7 +31,8 @@ def translate(error, asked: describe) -> None:
     of any other error, which no check has foreseen."""
     if hasattr(error, "asked"):
         if error.asked is None:
-            error.asked, error.args = asked, (f"{asked}: {error}",)
+            error.asked = asked
+            error.args = (f"{asked}: {error}",)
     elif isinstance(error, MemoryError):
         rule = f"Out of Memory: the host has no room for the result ({error})"
         fail(asked, rule, "a smaller shape", OutOfMemoryError)

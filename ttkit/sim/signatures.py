@@ -199,7 +199,8 @@ class Signature:
         If the names differ, the name of the function's parameter in the same place is used. A
         parameter that the function does not have keeps ttnn's name.
         """
-        has, found = self.own, {name: name for name in there}
+        has = self.own
+        found = {name: name for name in there}
         for mine, name in zip(has, there):
             by_place = {has[mine].kind, there[name].kind} == {PLACE}
             if by_place and not (name in has or mine in there or name in OUTPUTS | CHANGE_VALUES):

@@ -162,7 +162,8 @@ class Tape:
             self.before(event)
         self.events.append(event)
         result = call(*args, **kwargs)
-        event.result, event.returned = enter(result), True
+        event.result = enter(result)
+        event.returned = True
         event.in_use = most_in_use(self.mesh)
         if self.after:
             self.after(event, result)

@@ -21,7 +21,8 @@ from ttkit.train.run import optimizers
 from ttkit.train.run.optimizers import AdamW, Optimizer
 
 DataType, Layout = ttnn.DataType, ttnn.Layout
-ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
+ones_like = ttnn.ones_like
+zeros_like = ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 ModuleBase = Module

@@ -181,7 +181,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         names: the names of the chips, in the order of the mesh, such as "abcd"; by default the ids.
     """
     from ttkit.plans.cost import cost
-    from ttkit.visualize.lanes import RACE, Bar, Lane, Lanes
+    from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
     from ttkit.visualize.plan import draw_plan, step_figure, step_pictures
     from ttkit.visualize.widgets.play import play
 
@@ -213,7 +213,9 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             lanes.append(Lane(name, [*steps, done], f"takes {end[-1]:.1f} us"))
         title = f"after {microseconds:.1f} us"
         axis = "modelled time in us; each box is a step"
-        clock = Lanes(lanes, RACE, max(map(max, ends)), title=title, axis=axis)
+        # The translucent bar "done" lies over the bars of the steps.
+        looks = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--page)")}
+        clock = Lanes(lanes, looks, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         return [Figure(title, [clock]), *draw_after(numbers)]
 

@@ -25,12 +25,12 @@ HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
 SLIVER = 2.5  # The filled part of a box has at least this many px, so that it is visible.
 # The gaps between cells have these widths and heights in px. With narrow gaps, eight chips in a row
 # fit on a page.
-GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
+GAPS, NARROW = (34.0, 28.0), (4.0, 28.0)
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
-# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest of a
-# box with a text, because its letters are dark in both themes. EMPTY fills the rest of other boxes.
+# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest, which
+# stands out from fills and from dark letters in both themes.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
@@ -202,9 +202,11 @@ class Cells(Drawing):
 
     def spot(self, index: int, which: int) -> Rectangle:
         """Return the place and size of a box of a cell in the drawing."""
-        cell, (x, y) = self.cells[index], self.corner(index)
+        cell = self.cells[index]
+        x, y = self.corner(index)
         assert cell is not None
-        (w, h), (row, column) = cell.box, divmod(which, cell.columns)
+        w, h = cell.box
+        row, column = divmod(which, cell.columns)
         pad = min(2.4, w / 7, h / 7)  # The cell stays visible in a gap around each box.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
         rows = math.ceil(len(cell.boxes) / cell.columns)
@@ -223,8 +225,10 @@ class Cells(Drawing):
         if self.grid.spot(b) < self.grid.spot(a):
             start, end, lift = self.course(b, a, off, out)
             return end, start, lift
-        (r1, c1), (r2, c2) = self.grid.spot(a), self.grid.spot(b)
-        (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
+        r1, c1 = self.grid.spot(a)
+        r2, c2 = self.grid.spot(b)
+        x1, y1 = self.corner(a)
+        x2, y2 = self.corner(b)
         rows, columns = self.grid.drawn
         beside, apart = r1 == r2, r2 - r1 + c2 - c1
         # If there is only one line of cells, longer arcs rise higher, so that arcs do not overlap.
@@ -295,12 +299,12 @@ class Cells(Drawing):
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
         """Draw boxes, with one shape for all boxes of a colour, and write their texts."""
-        fills: dict[str, list[Rectangle]] = {PAPER: [], EMPTY: []}
+        fills: dict[str, list[Rectangle]] = {PAPER: []}
         full = [(area, box) for area, box in boxes if box.fill and (box.added or not box.sheets)]
         for (x, y, w, h), box in full:
             left, top, wide, high = box.part
             if box.part != WHOLE:
-                fills[PAPER if box.texts else EMPTY].append((x, y, w, h))
+                fills[PAPER].append((x, y, w, h))
             wide = max(w * wide, SLIVER)
             high = max(h * high, SLIVER)
             at = x + min(w * left, w - wide), y + min(h * top, h - high)

@@ -35,12 +35,13 @@ READABLE = 10
 # follows the theme of the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
-    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--chart:none"
+    "--frame:#b4bcc8;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--pale:opacity(.4)"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
-    "--chart:invert(1) hue-rotate(180deg) brightness(1.25)"
+    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
+    # Dark letters stay readable on a box that loses its colour and a part of its light.
+    "--pale:grayscale(1) brightness(.75)"
 )
 _RULES = (
     f".NAME{{{LIGHT};line-height:1.3;margin:6px 0 10px;overflow-x:auto;"
@@ -53,8 +54,7 @@ _RULES = (
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
-    ".NAME .ttkit-chart{max-width:100%;min-width:576px;height:auto;display:block;"
-    "filter:var(--chart)}"
+    ".NAME .ttkit-chart{min-width:576px;width:614px}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 0 2px;max-width:100%;min-width:185px;vertical-align:top}"
@@ -161,8 +161,8 @@ class Drawing:
         self.title = title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
         # For each class of moving parts this has the seconds for which they are shown, the seconds
-        # of their glide, and their style while they are not shown.
-        self.moves: dict[str, tuple[float, float, str]] = {}
+        # of their glide, and whether they are pale while they are not shown.
+        self.moves: dict[str, tuple[float, float, bool]] = {}
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -219,20 +219,15 @@ class Drawing:
             self.add("line", x1=x1, y1=y1, x2=x2, y2=y2, **LINE | look)
 
     def arrow(
-        self,
-        start: Point,
-        end: Point,
-        lift: Point = (0, 0),
-        colour: str = "var(--link)",
-        width: float = 2,
+        self, start: Point, end: Point, lift: Point = (0, 0), colour: str = "var(--link)"
     ) -> None:
         """Draw an arrow whose tip is at `end`, straight or along an arc as in `line`."""
         (x1, y1), (x2, y2) = start, end
         dx, dy = (-lift[0], -lift[1]) if any(lift) else (x2 - x1, y2 - y1)
-        head = 4 * width / (math.hypot(dx, dy) or 1)
+        head = 8 / (math.hypot(dx, dy) or 1)
         ux, uy = dx * head, dy * head
         neck = (x2 - ux, y2 - uy)
-        self.line(start, neck, lift, stroke=colour, stroke_width=width)
+        self.line(start, neck, lift, stroke=colour, stroke_width=2)
         corners = (end, (neck[0] - uy / 2, neck[1] + ux / 2), (neck[0] + uy / 2, neck[1] - ux / 2))
         self.add("polygon", points=" ".join(f"{x:.4g},{y:.4g}" for x, y in corners), fill=colour)
 
@@ -282,7 +277,7 @@ class Drawing:
         """
         glide = glide if any(way) else 0
         name = f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
-        self.moves[name] = stay, glide, "opacity:.4" if ghost else "visibility:hidden"
+        self.moves[name] = stay, glide, ghost
         how = f"--at:{at:g}s;--dx:{way[0]:g}px;--dy:{way[1]:g}px"
         hidden = ' visibility="hidden"' if stay and not (rest or ghost) else ""
         self._parts.append(f'<g class="{name}" style="{how}"{hidden}>')
@@ -296,21 +291,23 @@ class Drawing:
         # all others are pale.
         for own in sorted(set(re.findall(r'data-trace="[^"]+"', inner))):
             others = f"svg:has([{own}]:hover) [data-trace]:not([{own}])"
-            inner += f"<style>{others}{{opacity:.4}}</style>"
+            inner += f"<style>{others}{{filter:var(--pale)}}</style>"
         if self.moves:
             clock = f"ttkit-{self.seconds * 1000:.0f}"
             rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
-            inner = f'<style>{MOTION}{rules}}}</style><g class="{clock}">{inner}</g>'
+            # While a page loads, a browser starts what it has read so far. So the rules come last:
+            # then all parts start at the same time.
+            inner = f'<g class="{clock}">{inner}</g><style>{MOTION}{rules}}}</style>'
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'
         return f"{head}<title>{escape(self.title)}</title>{inner}</svg>"
 
-    def _rule(self, clock: str, name: str, move: tuple[float, float, str]) -> str:
+    def _rule(self, clock: str, name: str, move: tuple[float, float, bool]) -> str:
         """Return the CSS rules by which the parts of a class move.
 
         Each class has keyframes of its own. Browsers would compute keyframes for all classes anew
         for each part, many times a second."""
-        (stay, glide, away), turn, frames = move, self.seconds, ""
+        (stay, glide, ghost), turn, frames = move, self.seconds, ""
         begun, turns = (turn, "infinite") if self.loops else (0, "1")
         how = f"{turn:g}s linear calc(var(--at) + var(--begin,0s) - {begun:g}s) {turns}"
         if glide:
@@ -318,7 +315,10 @@ class Drawing:
             frames += f"{100 * glide / turn:g}%{{transform:none}}"
         if stay:
             end = 100 * stay / turn
-            frames += f"0%,{end:g}%{{visibility:inherit;opacity:1}}{end + 0.01:g}%,to{{{away}}}"
+            shown, away = "visibility:inherit", "visibility:hidden"
+            if ghost:
+                shown, away = "filter:none", "filter:var(--pale)"
+            frames += f"0%,{end:g}%{{{shown}}}{end + 0.01:g}%,to{{{away}}}"
         return (
             f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"
         )
@@ -404,7 +404,7 @@ def message_box(text: str, fine: bool = False) -> str:
 def width_of(text: str, size: float, bold: bool = False) -> float:
     """Return the approximate width of a line in DejaVu Sans, the widest font of the pictures."""
     widths = {"W": 0.99} | dict.fromkeys(" ,.|[]():;·-ijl", 0.37)
-    wide = sum(widths.get(c, 0.76 if c.isupper() else 0.62) for c in text)
+    wide = sum(widths.get(c, 0.76 if c.isupper() else 0.63) for c in text)
     return size * wide * (1.1 if bold else 1)
 
 

@@ -223,7 +223,8 @@ def draw_share(
         place: words of the title after the cards.
         lines: words above the machine.
     """
-    given, chips = bindings.visible_devices(binding), []
+    given = bindings.visible_devices(binding)
+    chips = []
     cards = list(map(int, given.split(","))) if given else range(len(system.cards))
     owns = f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)}"
     if max(cards) < len(system.cards):

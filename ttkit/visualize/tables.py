@@ -72,7 +72,8 @@ def system_table() -> Table:
     """Return the table of the machine: its shape, and the id and coordinate of each chip."""
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
-    whole, local = system.shape(), system.local_shape()
+    whole = system.shape()
+    local = system.local_shape()
     ids = {
         tuple(c): system.get_device_id(c) if system.is_local(c) else None
         for c in ttnn.MeshCoordinateRange(whole)
@@ -132,7 +133,8 @@ def tensor_table(tensor) -> Table:
             head = _head(ids, at)
         else:
             head = "" if all(here.values()) else "Local\n" if here[at] else "Remote\n"
-        text, background = f"{head}({at[0]}, {at[1]})\n", None
+        text = f"{head}({at[0]}, {at[1]})\n"
+        background = None
         # For a chip that another rank drives, ttnn prints the head and the coordinate only.
         if place.ranges is not None and ids.get(at, 0) is not None:
             text += f"{slice_text(place.ranges, picture.whole)}\n{about}"

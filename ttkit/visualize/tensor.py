@@ -240,7 +240,8 @@ def _notes(tensor, picture: Placed) -> list[str]:
     else:
         how = f"{'x'.join(map(str, over))} chips in row order: {', '.join(kinds)}"
     notes = [f"Placement, as ttnn records it: {how}. One colour: the same slice."]
-    shown, last = mapped(picture), len(picture.whole) - 2
+    shown = mapped(picture)
+    last = len(picture.whole) - 2
     if any(d < last for d in shown):
         notes.append(
             f"The small maps show dimension {shown[0]} downwards, {shown[1]} to the right."

@@ -90,7 +90,8 @@ def _cards() -> tuple[list[str], str]:
     what = f"a {system.name}"
     cards = [card.name for card in Path("/dev/tenstorrent").glob("[0-9]*")]
     if cards and not is_simulated():
-        numbers, what = sorted(cards, key=int), "this machine"
+        numbers = sorted(cards, key=int)
+        what = "this machine"
     given = os.environ.get("TT_VISIBLE_DEVICES", "").split(",")
     return [part.strip() for part in given if part.strip()] or numbers, what
 
@@ -109,7 +110,8 @@ def start_commands(
         hosts: the host of each rank.
         address: the address of the controller.
     """
-    folder, system = processes.folder, current_system()
+    folder = processes.folder
+    system = current_system()
     if words:
         settings = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
     else:

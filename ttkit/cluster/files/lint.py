@@ -166,7 +166,8 @@ def _devices(launch: _Launch) -> Iterator[Fault]:
     hosts = launch.hosts or [""] * len(ranks)
     users: dict[tuple[str, str], int] = {}
     for binding, host in zip(ranks, hosts):
-        rank, on = binding.rank, f" on {host}" if host else ""
+        rank = binding.rank
+        on = f" on {host}" if host else ""
         where = (*launch.at[rank], "env_overrides", DEVICES)
         value = launch.bindings.visible_devices(binding)
         given = [device.strip() for device in value.split(",")]
@@ -192,7 +193,8 @@ def _against(
     hosts_of = {mesh.mesh_id: mesh.num_hosts for mesh in descriptor.meshes}
     missing = f"not found in mesh graph descriptor {name}"
     for binding in ranks:
-        where, mesh = launch.at[binding.rank], binding.mesh_id
+        where = launch.at[binding.rank]
+        mesh = binding.mesh_id
         place = binding.mesh_host_rank or 0
         if mesh not in hosts_of:
             rule = f"Local mesh binding mesh_id {mesh} {missing} (it has {sorted(hosts_of)})"

@@ -53,8 +53,10 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     """
     check_mpirun(command[0])
     sys.stdout.flush()
-    processes, output = Supervised("run"), Output(hosts)
-    ended, interrupts = threading.Event(), list[int]()
+    processes = Supervised("run")
+    output = Output(hosts)
+    ended = threading.Event()
+    interrupts = list[int]()
     pumps, streams = [], [os.dup(0)]
     before = {
         number: signal.signal(number, lambda number, _: interrupts.append(number))

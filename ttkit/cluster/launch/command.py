@@ -152,7 +152,8 @@ def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]
     earlier one. TT_METAL_CACHE is the shell's value with _HOST_rankN added, or ~/.cache/HOST_rankN
     if the shell has none.
     """
-    shell, here = os.environ, str(Path.cwd().resolve())
+    shell = os.environ
+    here = str(Path.cwd().resolve())
     blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
     environment = {
         name: value

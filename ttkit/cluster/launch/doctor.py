@@ -160,7 +160,8 @@ def _verdicts(host: str, answers: Mapping[str, Answer], own: Answer) -> Iterator
     elif len(answers) > 1:
         yield "network", "ok", "reaches the others by TCP", ""
     for check, cure in SAME.items():
-        found, here = answer.get(check), own.get(check, "none")
+        found = answer.get(check)
+        here = own.get(check, "none")
         if found is None:
             yield check, "red", answer["wrong"][check], cure
         elif found != here:
@@ -173,7 +174,8 @@ def _verdicts(host: str, answers: Mapping[str, Answer], own: Answer) -> Iterator
         yield "code", "red", f"differs from the code here: {', '.join(differ[:SHOWN])}{more}", SYNC
     else:
         yield "code", "ok", f"{len(code)} files, the same as here", ""
-    number, system = answer["devices"], current_system()
+    number = answer["devices"]
+    system = current_system()
     most = max(answers, key=lambda each: answers[each]["devices"])
     if number and answer["ttnn"]:
         yield "devices", "ok", counted(number, "PCIe device"), ""

@@ -57,7 +57,8 @@ def exchanged(
         array = summed(array, chips, axes)
     if into is None and cut is None:
         return array
-    lead, sizes = len(chips), [chips[a] for a in axes]
+    lead = len(chips)
+    sizes = [chips[a] for a in axes]
     n = math.prod(sizes)
     array = array if into is None else expanded(array, chips, axes)
     shape = list(array.shape)

@@ -350,7 +350,8 @@ def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, TapeWithoutVa
     mesh = MeshDevice(SYSTEMS["galaxy"], tuple(range(math.prod(shape))), shape, has_values=False)
     mesh.fabric = FabricConfig.FABRIC_2D
     mesh.dram_bytes = 1 << 62
-    others, calls = running[:], TapeWithoutValues(mesh)
+    others = running[:]
+    calls = TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls

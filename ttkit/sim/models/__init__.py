@@ -275,7 +275,8 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
         at: the positions of the queries, [*chips, users or 1, s].
     """
     query, key, value = on.arrays[:3]
-    last, keys = int(at.max(initial=0)) + 1, key.shape[-2]
+    last = int(at.max(initial=0)) + 1
+    keys = key.shape[-2]
     if last > keys:
         refuse(f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
     added = np.where(hidden(at[..., None, :, None] - np.arange(last), window), MASKED_SCORE, F(0))

@@ -61,7 +61,8 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
     cache = on.tensors[0]
     chips = np.empty(on.like.grid.shape if coords else (1,) * on.lead)
     pages, rows, _ = spread((pages, rows, chips), on.lead)
-    own, new = cache.shard_shape[1::2], values.shape[-2:]
+    own = cache.shard_shape[1::2]
+    new = values.shape[-2:]
     if own != new:
         rule = f"Input tensor heads and width {new} must equal those of the cache {own}"
         refuse(rule, "shard the heads of both over the same chips")
@@ -135,7 +136,8 @@ def paged_update_cache(
     """
     on = _operands(cache_tensor, input_tensor, update_idxs_tensor, page_table)
     values, rows, table = on.arrays
-    (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
+    many, own, length, _ = cache_tensor.shard_shape
+    users = values.shape[-3]
     rows = numbers(rows, update_idxs, on.lead)[..., :users]
     if table is None:  # Without a page table, each user's cache counts as one page.
         pages = np.zeros(users, int) if share_cache else np.arange(many)
@@ -178,7 +180,8 @@ def paged_fill_cache(
     on = _operands(cache_tensor, input_tensor, page_table, batch_idx_tensor)
     values, table, chosen = on.arrays
     chosen = numbers(chosen, batch_idx, on.lead)
-    rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape
+    rows = cache_tensor.shard_shape[2]
+    many, heads, length, width = input_tensor.shard_shape
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
     pages = shaped(np.where(chosen[..., None] < 0, np.int32(-1), pages), on.lead, -1)

@@ -123,7 +123,8 @@ def nlp_concat_heads_decode(input_tensor: Tensor, *, num_heads: int) -> Tensor:
 
 
 def _joined(tensor: Tensor, *one: int) -> Tensor:
-    on, (_, heads, length, size) = Operands(tensor), tensor.shard_shape
+    on = Operands(tensor)
+    _, heads, length, size = tensor.shard_shape
     x = on.arrays[0].swapaxes(-3, -2)
     return on.result(shaped(x, -3, *one, length, heads * size), rearranged=True)
 

@@ -127,7 +127,8 @@ def _enter_halves(norm: str, tiles: int) -> None:
             [..., s, 32], or for layer_norm [..., s, 64], to gather along the last dimension.
         """
         on = Operands(input_tensor, residual_input_tensor)
-        x, sharded = _added(on), input_tensor.is_sharded()
+        x = _added(on)
+        sharded = input_tensor.is_sharded()
         if sharded and residual_input_tensor is not None:
             x = written(on.result(x), input_tensor).array
         of_squares = np.einsum("...i,...i->...", x, x)

@@ -104,7 +104,9 @@ def _binary(
     """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on = Operands(a, b)
-        like, topology, (x, y) = on.like, on.topology, on.broadcast()
+        like = on.like
+        topology = on.topology
+        x, y = on.broadcast()
         _check_types(name, a.dtype, b.dtype)
         given = a.dtype
         layout = a.layout if a.layout is b.layout else Layout.TILE

@@ -64,7 +64,8 @@ def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tenso
     """Return a tensor with one value everywhere; whole numbers are not converted to float32."""
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
-    made, (grid, _, mesh) = new_tensor(None, dtype, layout, *place, shape=shape), place
+    made = new_tensor(None, dtype, layout, *place, shape=shape)
+    grid, _, mesh = place
     shape = (1,) * grid.lead + shape
     if mesh is not None and not mesh.has_values:
         made.rebind(absent(shape, dtypes.numpy_dtype(dtype)))

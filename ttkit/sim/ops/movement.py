@@ -280,7 +280,8 @@ def sharded_to_interleaved_partial(
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
     rows = _rows(cache_tensor, num_slices, slice_index)
     ends = cache_tensor.grid.shape
-    whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
+    whole = np.array(cache_tensor.full_array())
+    *front, width = cache_tensor.shard_shape
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
     part[:] = input_tensor.full_array().reshape(part.shape)
     return written(result(cache_tensor, whole), cache_tensor)

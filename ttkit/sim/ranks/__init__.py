@@ -102,7 +102,8 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
         >>> shared(SYSTEMS["t3000"], MeshInstance(0, "M0", *kind), 1).ids  # 0 to 3 are ours
         ((6, 4, 0, 2), (7, 5, 1, 3))
     """
-    dims, (start, block) = mesh.device_dims, mesh.block_of_host(host_rank)
+    dims = mesh.device_dims
+    start, block = mesh.block_of_host(host_rank)
     places = list(itertools.product(*map(range, dims)))
     whole = system.shape == dims
     # These are the devices of `system`, with their coordinates in the mesh.

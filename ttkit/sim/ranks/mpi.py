@@ -242,7 +242,8 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
         chips = group.chips
         nbytes = chips.size * values.itemsize * math.prod(tensor.shard_shape)
         if sums and nbytes > EXACT_UP_TO * len(group.hosts):
-            values, sums = _added_up(tensor, axes, group), False
+            values = _added_up(tensor, axes, group)
+            sums = False
         else:
             values = _gathered(tensor, axes, group)
     if sums:

@@ -112,7 +112,8 @@ class _Channel:
                 rule = "nothing has been sent on this socket, so this would deadlock on hardware"
                 fail(asked, rule, "send_async on the other end first")
             return self.queue.popleft()
-        here, (comm, source) = mpi.world(), self._to(rank)
+        here = mpi.world()
+        comm, source = self._to(rank)
         here.in_step(asked)
         header = np.empty(mpi.TEXT, np.uint8)
         here.wait([comm.Irecv(header, source, self.tag)], [rank], asked, header)
@@ -252,11 +253,13 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         TTKitError: the socket is a receiver's, or the tensor is on another mesh or on the host.
     """
     _ready("send_async", input_tensor, mesh_socket, SocketEndpoint.SENDER)
-    grid, array = input_tensor.grid, input_tensor.array
+    grid = input_tensor.grid
+    array = input_tensor.array
     channel = mesh_socket._channel
     about = _about(input_tensor)
     if channel.shift:
-        (axis, step), nbytes = channel.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
+        axis, step = channel.shift
+        nbytes = bytes_of(input_tensor.padded, input_tensor.dtype)
         report("shift", input_tensor.mesh, nbytes, axis=axis, backwards=step < 0)
         if grid.local:
             replicated = array.shape[axis] == 1
@@ -308,7 +311,8 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
 
 def _placed(arrived: list[tuple[list[int], Array]], tensor: Tensor) -> Array:
     """Return a tensor's values, replaced at the chips of the socket by those that have arrived."""
-    grid, ((places, first), *more) = tensor.grid, arrived
+    grid = tensor.grid
+    (places, first), *more = arrived
     every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))
     if every and all(len(v) == 1 and np.array_equal(v, first) for _, v in arrived):
         return first.reshape((1,) * grid.lead + tensor.shard_shape)

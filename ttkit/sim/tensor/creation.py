@@ -327,4 +327,5 @@ def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
 
 
 Tensor.__new__ = _new  # type: ignore[assignment]
-Tensor.to_numpy, Tensor.to_torch = to_numpy, to_torch
+Tensor.to_numpy = to_numpy
+Tensor.to_torch = to_torch

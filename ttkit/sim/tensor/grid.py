@@ -129,7 +129,8 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     if have.coords == want.coords:
         return array
     rank, wanted = have.lead, want.lead
-    lead, shard = array.shape[:rank], array.shape[rank:]
+    lead = array.shape[:rank]
+    shard = array.shape[rank:]
     if rank == wanted > 1 and want.size:  # Both grids are rectangles.
         first = [w - h for w, h in zip(want.coords[0], have.coords[0])]
         box = zip(first, want.shape, lead)

@@ -71,7 +71,8 @@ class Tensor:
     __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
 
     def __init__(self, value: Value, requires_grad: bool = True):
-        self._value, self._requires_grad = value, requires_grad
+        self._value = value
+        self._requires_grad = requires_grad
         self._grad: Value | None = None
         self._node: Node | None = None
 

@@ -100,7 +100,8 @@ class Rotary(Module):
         """The matrix [1, 1, d, d] that maps a pair (a, b) to (-b, a)."""
         matrix = np.zeros((1, 1, self.width, self.width), np.float32)
         even = np.arange(0, self.width, 2)
-        matrix[0, 0, even + 1, even], matrix[0, 0, even, even + 1] = -1, 1
+        matrix[0, 0, even + 1, even] = -1
+        matrix[0, 0, even, even + 1] = 1
         return self.layout.place(matrix)
 
 
@@ -115,7 +116,8 @@ class Attention(Module):
         layout: Layout,
         rotary: Rotary | None,
     ):
-        width, heads = config.embedding_dim, config.num_heads
+        width = config.embedding_dim
+        heads = config.num_heads
         check_divisible("embedding_dim", width, "num_heads", heads)
         check_divisible("num_heads", heads, "num_groups", groups)
         self.heads = layout.split(heads, "num_heads")
@@ -239,7 +241,8 @@ class Block(Module):
     """
 
     def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
-        width, inner = config.embedding_dim, mlp_width(config)
+        width = config.embedding_dim
+        inner = mlp_width(config)
         groups = config.num_groups if rotary else config.num_heads
         bias = config.bias and not rotary
         self.norm1 = norm_of(config, layout)

@@ -139,7 +139,8 @@ def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) ->
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
     """Return each device's slice of the sum over the devices."""
-    forward, back = ttnn.reduce_scatter, ttnn.all_gather
+    forward = ttnn.reduce_scatter
+    back = ttnn.all_gather
     return _collective("reduce_scatter", tensor, forward, back, cluster_axis, dim)
 
 

@@ -233,7 +233,8 @@ class MPITransport(Transport):
         self.comm = comm
         self.layout = layout
         self.chunks = chunks
-        self.name, self.timeout_factor = name, timeout_factor
+        self.name = name
+        self.timeout_factor = timeout_factor
         self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
@@ -300,7 +301,8 @@ class MPITransport(Transport):
         Raises:
             TTKitError: the message has not arrived in time.
         """
-        source, tag = message.source.stage, self._tag(message)
+        source = message.source.stage
+        tag = self._tag(message)
         what = f"the {message.what} of {self.name(source)}"
         wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=self.timeout_factor)
         return True

@@ -200,7 +200,8 @@ def shuffled(positions, count: int, key: str) -> Array:
     found = np.array(positions, np.uint64)
     again = np.arange(found.size)
     while again.size:
-        left, right = found[again] >> half, found[again] & low
+        left = found[again] >> half
+        right = found[again] & low
         for number in keys:
             left, right = right, left ^ (_hash(right + number) & low)
         found[again] = left << half | right

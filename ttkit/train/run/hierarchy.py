@@ -128,7 +128,8 @@ class Exchange:
 
 def by_replica(parameter: Parameter) -> Array:
     """Return the gradient of a parameter on each replica, [replicas, experts, rows, columns]."""
-    grad, layout = parameter.get_grad(), parameter.layout
+    grad = parameter.get_grad()
+    layout = parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
     array = to_host(grad, (layout.dp_axis, 0), (layout.tp_axis, parameter.shard_dim))
@@ -216,7 +217,8 @@ class RemoteOptimizer(Optimizer):
         for parameter, array in zip(exchange.parameters, arrays):
             parameter.place(array)
         exchange.transport.flush()
-        self.steps, self.running = int(steps), bool(running)
+        self.steps = int(steps)
+        self.running = bool(running)
 
 
 class Aggregator:

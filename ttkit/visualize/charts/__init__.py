@@ -3,7 +3,7 @@
 import io
 import itertools
 import math
-from base64 import b64encode
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import INK, ROLES, on_page
+from ttkit.visualize.drawing import INK, LIGHT, ROLES, on_page
 from ttkit.words import short
 
 # The WIDTH of a figure, in inches, is 614 px on a page. The smallest text has 8 points, which is
@@ -23,7 +23,7 @@ DOTS_PER_INCH = 192
 LEGEND = 100  # A line of a legend has room for this many letters; a handle takes the room of 7.
 # Each colour of a curve stands out from a light and from a dark page. The names of up to four
 # curves are written in the first four, which are dark enough for small letters.
-COLOURS = ("#3466b8", "#a3551f", "#6c747e", "#9a4fb8", "#85893a", "#cc5780")
+COLOURS = ("#3466b8", "#a3551f", "#586274", "#9a4fb8", "#85893a", "#cc5780")
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
 # common divisor, 30 curves differ.
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
@@ -44,8 +44,8 @@ LEADER = {
 }
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
-# Charts are drawn in the colours of a light page. On a dark page, the style sheet that `on_page`
-# adds inverts the colours.
+# Charts are drawn with the colours of a light page, which then become those of any page.
+OF_PAGE = {colour: f"var({name})" for name, colour in (c.split(":") for c in LIGHT.split(";"))}
 LOOK = Path(__file__).with_name("look.mplstyle")
 
 
@@ -78,15 +78,13 @@ class Chart:
 
     @cached_property
     def title_and_image(self) -> tuple[str, str]:
-        """The HTML of the title, and that of the chart as a separate image, so that its styles and
-        ids do not mix with those of the page.
-        """
+        """The HTML of the title, and the SVG of the chart, whose style is for the chart only."""
         from matplotlib import style
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
 
         text = repr(self)
-        page = io.BytesIO()
+        page = io.StringIO()
         with style.context(["default", LOOK, {"svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
@@ -104,10 +102,12 @@ class Chart:
             # the version of matplotlib.
             unknown = "Creator", "Date", "Format", "Type"
             FigureCanvasSVG(figure).print_svg(page, metadata=dict.fromkeys(unknown))
+        svg = re.sub(r'<g id="[^"]*"', "<g", page.getvalue().partition("<svg ")[2])
+        for light, colour in (("*{", ".ttkit-chart *{"), *OF_PAGE.items()):
+            svg = svg.replace(light, colour)
         return (
             f'<div class="ttkit-title" style="white-space:pre-line">{escape(title)}</div>',
-            f'<img class="ttkit-chart" alt="{escape(text)}" width="614" '
-            f'src="data:image/svg+xml;base64,{b64encode(page.getvalue()).decode()}">'
+            f'<svg class="ttkit-chart" role="img" aria-label="{escape(text)}" {svg}'
             f"{self.spots(ax)}",
         )
 
@@ -199,7 +199,8 @@ class Curves(Chart):
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             x, y = zip(*points) if points else ((), ())
             if dash and len({*y}) == 1 < len(y):  # This is a level to compare the others with.
-                look, dash = {"color": INK, "linewidth": 0.8}, "-"
+                look = {"color": INK, "linewidth": 0.8}
+                dash = "-"
             # A legend leaves out the label "_": a name without any points needs no entry.
             label = name if points or name not in self.dots else "_"
             lines += ax.plot(x, y, linestyle=dash, label=label, **look)
@@ -230,7 +231,7 @@ class Stacks(Chart):
             are lost or that wait.
         unit: the unit of the sizes: a word, or "B" or "s", for which the axis has prefixes. With
             "B", `repr` has sizes in the form 3.93 MB, and the name of each bar has its sum.
-        room: a limit that is drawn as a line, such as a chip's memory; with 0 there is no line.
+        limit: a number that is drawn as a line, such as a chip's memory; with 0 there is no line.
         until: the axis ends here or later, so that all pictures of a slider have the same axis.
 
     Example:
@@ -248,7 +249,7 @@ class Stacks(Chart):
     parts: Sequence[str] = ("",)
     hatched: Sequence[str] = ()
     unit: str = ""
-    room: float = 0
+    limit: float = 0
     until: float = 0
 
     def __repr__(self) -> str:
@@ -257,7 +258,7 @@ class Stacks(Chart):
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
             about = f": {', '.join(held) or 'none'}" if any(self.parts) else ""
             lines.append(self._name(name) + about)
-        lines += [f"room: {short(self.room, self.unit)}"] if self.room else []
+        lines += [f"limit: {short(self.limit, self.unit)}"] if self.limit else []
         return "\n  ".join(lines)
 
     def _text(self, size: float) -> str:
@@ -294,11 +295,11 @@ class Stacks(Chart):
         else:
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
-        end = max(ax.get_xlim()[1], 1.1 * self.room, self.until)
+        end = max(ax.get_xlim()[1], 1.1 * self.limit, self.until)
         ax.set_xlim(0, end)
-        if self.room:  # A bar that reaches into the red area does not fit.
-            ax.axvline(self.room, color="#d64545", label=f"room: {short(self.room, self.unit)}")
-            ax.axvspan(self.room, end, color="#d64545", alpha=0.15, zorder=0)
+        if self.limit:  # A bar that reaches into the red area does not fit.
+            ax.axvline(self.limit, color="#d64545", label=f"limit: {short(self.limit, self.unit)}")
+            ax.axvspan(self.limit, end, color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
         ax.grid(axis="x")
         entitle(ax, self.title)
@@ -310,19 +311,19 @@ class MemoryBars(Stacks):
     Args:
         title: the title of the chart.
         held: {case: {kind: bytes}}.
-        room: the memory of a chip in bytes, drawn as a line; with 0 there is no line.
+        limit: the memory of a chip in bytes, drawn as a line; with 0 there is no line.
 
     Example:
-        >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, room=12e9)
+        >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, limit=12e9)
         held
           ZeRO 0: 8 GB: 4 GB weights, 4 GB gradients
-          room: 12 GB
+          limit: 12 GB
     """
 
-    def __init__(self, title: str, held: Mapping[str, Mapping[str, float]], room: float = 0):
+    def __init__(self, title: str, held: Mapping[str, Mapping[str, float]], limit: float = 0):
         kinds = tuple(dict.fromkeys(itertools.chain(*held.values())))
         rows = {case: [sizes.get(kind, 0) for kind in kinds] for case, sizes in held.items()}
-        super().__init__(title, rows, kinds, unit="B", room=room)
+        super().__init__(title, rows, kinds, unit="B", limit=limit)
 
 
 class MemoryReport(MemoryBars):

@@ -146,8 +146,8 @@ class Page(Tables):
         return super()._repr_html_() + on_page(f"<pre>{escape(self.text)}</pre>")
 
 
-# The box below the chart has a fixed height, so that a click does not change the height of the
-# page. It scrolls in both directions, so the tables in it need no scroll bars of their own.
+# In a widget the box below the chart has a fixed height, so that a click does not change the height
+# of the page. It scrolls in both directions, so the tables in it need no scroll bars of their own.
 LOOK = """<style>
 .ttkit-map { display: inline-block; position: relative; }
 .ttkit-map + div pre { font-family: monospace; }
@@ -155,7 +155,7 @@ LOOK = """<style>
 .ttkit-map + div .ttkit-picture, .ttkit-map + div .ttkit-picture > div {
     overflow: visible !important; }
 .ttkit-map + div :is(td, th) { padding-right: 6px; }
-.ttkit-map + div { height: 360px; max-width: 1000px; overflow: auto; }
+.jupyter-widgets .ttkit-map + div { height: 360px; max-width: 1000px; overflow: auto; }
 .ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
     margin: -9px; position: absolute; width: 18px; }
 .ttkit-map span:first-of-type { border: 2px dashed var(--ink); }

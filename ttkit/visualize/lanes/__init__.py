@@ -163,8 +163,7 @@ class Lanes(Drawing):
                 look = {"fill": "var(--page)", "stroke": "var(--edge)" if i else BAD}
                 self._bar(area, bar, **look, stroke_dasharray="4 3")
                 self._text(area, bar.text, "var(--ink)")
-        for arrow in arrows:
-            self._arrow(arrow)
+        self._arrows(arrows)
         self._axis(bottom, axis, end)
         if seconds:
             self._run(end, lanes, arrows)
@@ -192,16 +191,21 @@ class Lanes(Drawing):
             with self.moving(start * self.rate, took, (x1 - x2, y1 - y2), took):
                 self.add("circle", cx=x2, cy=y2, r=6, fill=fill, stroke=INK)
 
-    def _arrow(self, arrow: Arrow) -> None:
-        """Draw an arrow, with a dot at its start and its text beside it."""
-        (x1, y1), (x2, y2) = self._spot(arrow.lane, arrow.start), self._spot(arrow.to, arrow.end)
-        # The text of a long arrow is near its start, away from the texts of short arrows.
-        part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
-        x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
-        with self._ghost(arrow.start):
-            self.arrow((x1 + 4, y1), (x2 - 2, y2))
-            self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
-            self.words(x + 6, y + 3, arrow.text, **LEFT_WORDS, **HALO)
+    def _arrows(self, arrows: Sequence[Arrow]) -> None:
+        """Draw arrows with a dot at each start, and then their texts, so that none is covered."""
+        places = []
+        for lane, start, to, end, text in arrows:
+            (x1, y1), (x2, y2) = self._spot(lane, start), self._spot(to, end)
+            # The text of a long arrow is near its start, away from the texts of short arrows.
+            part = 0.34 if abs(to - lane) == 1 else 0.14
+            if text:
+                places.append((start, x1 + (x2 - x1) * part + 6, y1 + (y2 - y1) * part + 3, text))
+            with self._ghost(start):
+                self.arrow((x1 + 4, y1), (x2 - 2, y2))
+                self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(lane), stroke=INK)
+        for start, x, y, text in places:
+            with self._ghost(start):
+                self.words(x, y, text, **LEFT_WORDS, **HALO)
 
     def _width(self, bar: Bar) -> float:
         return (bar.end - bar.start) * self.scale
@@ -297,9 +301,6 @@ class Lanes(Drawing):
     def _time(self, time: float) -> str:
         return short(time, self.unit) if self.unit else f"{round(time, 1):g}"
 
-
-# In a race of plans the translucent bar "done" lies over the bars of the steps.
-RACE = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--page)")}
 
 # ---------------------------------------------------------------- what ran when on which chips
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
@@ -445,5 +446,5 @@ def _waits(run) -> Figure:
     among = tuple((min(pair), max(pair)) for pair in pairs)
     drawing = Cells(Grid(title, (1, run.ranks), ranks, among, 0, fold=fold), cells, gap=(40, 36))
     for pair in pairs:
-        drawing.arrow(*drawing.course(*pair), colour=BAD)
+        drawing.arrow(*drawing.course(*pair), BAD)
     return Figure(title, [drawing], run.waiting)

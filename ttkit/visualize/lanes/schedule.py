@@ -103,7 +103,8 @@ class SchedulePicture:
         text = ""
         for action, *span in slots:
             start, stop = (math.ceil(time / axis * columns - 0.5) for time in span)
-            name, room = str(action), stop - max(start, len(text))
+            name = str(action)
+            room = stop - max(start, len(text))
             if units > COLUMNS:
                 bar = "#" * room
             else:

@@ -88,7 +88,8 @@ class PlanBuilder(Touched):
             raise TTKitError(wrong)
         self._needless = chosen in self._picture.after[destination]
         needless = ", which has it already" if self._needless else ""
-        self._steps, self._new = steps, {(destination, chosen)}
+        self._steps = steps
+        self._new = {(destination, chosen)}
         ends = list(map(self._picture.name, (source, destination)))
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}{needless}."
         if not wrong:
@@ -216,13 +217,13 @@ def _figures(plan: Plan) -> tuple[int, int, int]:
 def _buttons(drawing: StepCells, step: StepPicture) -> None:
     """Put an area to click over each direction of each cable.
 
-    Draw a thin arrow below it if the step has no transfer in that direction.
+    Draw a grey arrow below it if the step has no transfer in that direction.
     """
     used = {(arrow.source, arrow.destination) for arrow in step.arrows}
     for source, destination in sorted(step.plan.topology.pairs):
         course = drawing.way(source, destination)
         if (source, destination) not in used:
-            drawing.arrow(*course, colour="var(--edge)", width=1.5)
+            drawing.arrow(*course, "var(--edge)")
         name = f"send from {step.name(source)} to {step.name(destination)}"
         drawing.line(
             *course,
