@@ -104,7 +104,8 @@ def about() -> None:
     """
     from importlib.metadata import version  # This import is slow, so only this function makes it.
 
-    chosen, ours = chosen_backend(), version("ttkit")
+    chosen = chosen_backend()
+    ours = version("ttkit")
     if is_simulated():
         from ttkit.sim.ranks import machine
 

@@ -65,7 +65,8 @@ def part(node, css, begin, how, rests):
         r"^0%{transform:translate\(var\(--dx\),var\(--dy\)\)}(\S+)%{transform:none}", frames
     )
     stay = re.search(
-        r"0%,([^%]+)%{(visibility:inherit|filter:none)}\S+%,to{(visibility:h|filter:var)", frames
+        r"0%,([^%]+)%{(visibility:inherit|fill-opacity:1)\S*?}\S+%,to{(visibility:h|fill-opacity:\.35)",
+        frames,
     )
     turn = float(turn)
     assert float(begun) == (turn if turns == "infinite" else 0)
@@ -77,6 +78,6 @@ def part(node, css, begin, how, rests):
         turn=turn,
         loops=turns == "infinite",
         way=(float(how["--dx"][:-2]), float(how["--dy"][:-2])),
-        ghost=bool(stay) and stay[2].startswith("filter"),
+        ghost=bool(stay) and stay[2].startswith("fill"),
         rests=rests,
     )

@@ -56,7 +56,7 @@ def test_partial_sums_are_sheets_until_they_are_added():
     sheets, one = (draw_matmul(cut="rows", reduced=added) for added in (False, True))
     (box,) = sheets.drawings[0].cells[3].boxes
     assert [name for name, _ in box.sheets] == [f"chip {i}" for i in range(4)]
-    assert "4 sheets have become one" in repr(one)
+    assert "the sheets become one" in repr(one)
     assert not parts(sheets.drawings[0].svg())
 
 
@@ -108,7 +108,7 @@ def test_the_values_of_a_result_tell_whether_it_was_added(place):
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     x, w = place((8, 12), None, 1), place((12, 16), None, 0)
     assert "all_reduce adds the 4 sheets" in repr(draw_matmul(x, w, ttnn.matmul(x, w)))
-    assert "have become one" in repr(draw_matmul(x, w, place((8, 16), None, None)))
+    assert "sheets become one" in repr(draw_matmul(x, w, place((8, 16), None, None)))
 
 
 def test_parts_that_do_not_belong_together_are_named():

@@ -228,7 +228,8 @@ class Supervisor:
                     self.report(name, code)
                     return
             if lost is None:
-                lost, since = self.ended_rank(), time.monotonic()
+                lost = self.ended_rank()
+                since = time.monotonic()
             elif time.monotonic() > since + MPIRUN_S:
                 self.report("mpirun", 1, rank=lost)
                 return

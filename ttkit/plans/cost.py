@@ -74,7 +74,8 @@ class Cost:
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 
     def __repr__(self) -> str:
-        plan, links = self.plan, self.plan.bytes_per_link
+        plan = self.plan
+        links = self.plan.bytes_per_link
         (a, b), most = max(links.items(), key=lambda item: item[1], default=(("-", "-"), 0))
         on = f"{len(plan.topology.chips)} chips of {plan.topology.name}"
         each = f", {most // plan.links:,} over each of {plan.links} links" if plan.links > 1 else ""

@@ -99,7 +99,8 @@ class Reader:
         return self._records
 
     def _read(self, event: Event, operation: Operation) -> None:
-        operands, results = event.operands, event.results
+        operands = event.operands
+        results = event.results
         like = next((t for t in (*results, *operands) if t.mesh is not None), None)
         if like is None:
             return

@@ -23,15 +23,16 @@ SIZE = 11
 STEP = 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
 SLIVER = 2.5  # The filled part of a box has at least this many px, so that it is visible.
-# The gaps between cells have these widths and heights in px. With narrow gaps, eight chips in a row
-# fit on a page.
-GAPS, NARROW = (34.0, 28.0), (4.0, 28.0)
+# Gaps are ACROSS px wide, but as many cells as possible fit on a page of PAGE px, with gaps of at
+# least NARROW px. All gaps are DOWN px high.
+ACROSS, NARROW, DOWN = 34.0, 4.0, 28.0
+PAGE = 590
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
 # EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest, which
 # stands out from fills and from dark letters in both themes.
-EMPTY, PAPER = "var(--empty)", "#dde2ea"
+EMPTY, PAPER = "var(--empty)", "var(--paper)"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
 MERGED_S = 0.96
@@ -139,8 +140,8 @@ class Cells(Drawing):
     Args:
         cells: the cells in the order of the grid; None leaves a place empty.
         frame: the name of a frame around all cells; by default there is no frame.
-        gap: the width and height of the gaps between cells; by default gaps are narrow if there are
-            more than four columns.
+        gap: the width and height of the gaps between cells; by default a row of many cells has
+            narrow gaps.
         colour: the colour of all links; by default straight links have one colour and curves
             another.
     """
@@ -155,12 +156,13 @@ class Cells(Drawing):
         colour: str = "",
     ):
         self.grid, self.cells = grid, cells
-        self.gap_x, self.gap_y = gap or (GAPS if grid.drawn[1] <= 4 else NARROW)
         given = [cell for cell in cells if cell is not None]
         self.head = HEAD if any(cell.name for cell in given) else PAD
         self.w = max(map(self._width, given)) + 2 * PAD
         self.h = max(map(self._height, given)) + 7
         rows, columns = grid.drawn
+        room = PAGE / columns - self.w
+        self.gap_x, self.gap_y = gap or (max(min(ACROSS, room), NARROW), DOWN)
         curved = [pair for pair in grid.pairs if not grid.straight(pair)]
         ends = [(grid.spot(a), grid.spot(b)) for a, b in curved]
         above = self.gap_y if any(a[0] == b[0] for a, b in ends) else 0
@@ -326,7 +328,7 @@ class Cells(Drawing):
         x, y, w, h = area
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
-        ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--edge)"
+        ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--soft)"
         look: Attributes = {"size": SIZE, "fill": ink}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)

@@ -35,23 +35,26 @@ READABLE = 10
 # follows the theme of the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
-    "--frame:#b4bcc8;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--pale:opacity(.4)"
+    "--frame:#b4bcc8;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--paper:#dde2ea;"
+    "--pale:opacity(.4)"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
+    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#aeb7c4;"
     # Dark letters stay readable on a box that loses its colour and a part of its light.
     "--pale:grayscale(1) brightness(.75)"
 )
 _RULES = (
-    f".NAME{{{LIGHT};line-height:1.3;margin:6px 0 10px;overflow-x:auto;"
+    # The left edge is that of printed text.
+    f".NAME{{{LIGHT};line-height:1.3;margin:6px 0 10px 6px;overflow-x:auto;"
     "font-family:system-ui,'DejaVu Sans',sans-serif}"
     f"@media(prefers-color-scheme:dark){{.NAME{{{DARK}}}}}"
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
+    ".NAME .NAME{margin-left:0}"
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
     # The box behind a text shows its hover only if the text lets the mouse through.
-    ".NAME text{pointer-events:none}"
+    ".NAME text{fill-opacity:1;pointer-events:none;stroke-opacity:1}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
     ".NAME .ttkit-chart{min-width:576px;width:614px}"
@@ -122,6 +125,12 @@ ROLES = {
     "hosts": "#a0bf58",
 }
 
+# A ghost has pale fills and lines, and its letters suit them. LETTER is the colour of such letters.
+GHOST = (
+    f"fill-opacity:1;stroke-opacity:1;--letter:{INK}",
+    "fill-opacity:.35;stroke-opacity:.35;--letter:var(--ink)",
+)
+LETTER = f"var(--letter,{INK})"
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes 1.6 s. Parts that glide do so in its first 0.8 s.
 MOTION = (
     "@media screen and (prefers-reduced-motion:no-preference){"
@@ -315,9 +324,7 @@ class Drawing:
             frames += f"{100 * glide / turn:g}%{{transform:none}}"
         if stay:
             end = 100 * stay / turn
-            shown, away = "visibility:inherit", "visibility:hidden"
-            if ghost:
-                shown, away = "filter:none", "filter:var(--pale)"
+            shown, away = GHOST if ghost else ("visibility:inherit", "visibility:hidden")
             frames += f"0%,{end:g}%{{{shown}}}{end + 0.01:g}%,to{{{away}}}"
         return (
             f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"

@@ -140,8 +140,9 @@ def draw_matmul(
         lost = f"{whole - computed} of {whole} numbers"
         notes.append(f"Hatched: no chip computes these blocks, {lost}.")
     if partial and reduced:
-        sheets = f"{sums} sheets have become one"
-        notes.append(f"all_reduce added the partial sums: {sheets}, the same on every chip.")
+        notes.append(
+            f"all_reduce adds the {sums} partial sums: the sheets become one, on all chips."
+        )
     elif partial:
         notes.append(f"Each sheet is a partial sum of one chip. all_reduce adds the {sums} sheets.")
     elif len(blocks) == 1:

@@ -144,7 +144,8 @@ def unequal(tensor, groups: Sequence) -> frozenset:
     import numpy as np
 
     first: dict[Any, Any] = {}
-    different, local = set(), set(tensor.grid.coords)
+    different = set()
+    local = set(tensor.grid.coords)
     here = (g for g, c in zip(groups, tensor.grid.covers) if c in local)
     for group, shard in zip(here, tensor.shards()):
         other = first.setdefault(group, shard)

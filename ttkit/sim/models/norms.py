@@ -387,7 +387,8 @@ def preprocess_model_parameters(
             return [converted(child, [*path, str(i)]) for i, child in enumerate(module)]
         if custom_preprocessor and (own := custom_preprocessor(module, ".".join(path))):
             return ParameterDict(own)
-        made, usual = ParameterDict(), ("weight", "bias")
+        made = ParameterDict()
+        usual = ("weight", "bias")
         for name, values in module.named_parameters(recurse=False):
             kind = DataType.BFLOAT16 if values.is_floating_point() else None
             make: Callable = from_torch

@@ -317,7 +317,8 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
 @checked
 def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor:
     """Distribute one host tensor for each device over `mesh_shape`, in row-major order."""
-    have, size = len(tensors), mesh_shape.mesh_size()
+    have = len(tensors)
+    size = mesh_shape.mesh_size()
     if have != size:
         rule = f"Number of tensor shards must match mesh size: {have} and {size}"
         refuse(rule, f"{size} tensors")

@@ -30,7 +30,8 @@ class Work(NamedTuple):
 
 def work_of(event: Event, operation: Operation) -> Work | None:
     """Return the work of a call, or None if the call neither computes nor moves anything."""
-    operands, results = event.operands, event.results
+    operands = event.operands
+    results = event.results
     given = operation.takes.given(event.args, event.kwargs)
     socket = given.get("mesh_socket")  # A send has a socket and no result.
     sent = getattr(socket, "shift", None) is not None and not results

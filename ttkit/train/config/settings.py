@@ -408,7 +408,8 @@ def split_blocks(
         >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)[::2]  # of the first stage
         [range(0, 2), range(4, 5)]
     """
-    total, parts = config.num_blocks, stages * chunks
+    total = config.num_blocks
+    parts = stages * chunks
     sizes = [total // parts + (i < total % parts) for i in range(parts)]
     if per_stage:
         sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]

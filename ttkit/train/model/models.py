@@ -179,7 +179,8 @@ class Vocabulary(Module):
         has_table: bool,
         has_head: bool,
     ):
-        self.layout, self.vocab_size = layout, vocab_size
+        self.layout = layout
+        self.vocab_size = vocab_size
         self.padded = in_tiles(vocab_size, TILE * layout.tp)
         shape = (1, 1, vocab_size, width)
         if has_table:

@@ -221,7 +221,8 @@ class PipelineTrainer(Trainer):
         self.parameters = {}
         for own in self.stages.values():
             self.parameters |= own.parameters()
-        self.replicas, self.transport = None, Transport()
+        self.replicas = None
+        self.transport = Transport()
         if self.comm is None:
             return
         replica, stage = divmod(self.rank, self.num_stages)

@@ -195,8 +195,10 @@ class Curves(Chart):
             dash = "" if name in self.dots else DASHES[i % len(DASHES)]
             # Curves that are drawn first are wider, so that they stay visible below later ones.
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
-            dots = "o" if not dash or len(points) <= DOTS else ""
+            dots = "o" if not dash or (len(points) <= DOTS and not self.dots) else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
+            if not dash:  # Points that overlap have edges of the colour of the page.
+                look["markeredgecolor"] = "#ffffff"
             x, y = zip(*points) if points else ((), ())
             if dash and len({*y}) == 1 < len(y):  # This is a level to compare the others with.
                 look = {"color": INK, "linewidth": 0.8}
@@ -284,7 +286,7 @@ class Stacks(Chart):
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK, "hatch": hatch}
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
-            label = part if self.parts[1:] else ""
+            label = part if self.parts[1:] and any(sizes) else ""
             bars = ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
             for bar, size in zip(bars, sizes):
                 if not size:  # A bar of size 0 would show its edge, and the axis would end there.

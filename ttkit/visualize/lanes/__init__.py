@@ -16,6 +16,7 @@ from ttkit.visualize.drawing import (
     BOLD,
     HALO,
     INK,
+    LETTER,
     ROLES,
     STEP_S,
     Attributes,
@@ -153,9 +154,9 @@ class Lanes(Drawing):
         self._legend(idle)
         for row, lane in enumerate(lanes):
             top = self.head + row * LANE
-            line = top + (14 if lane.about else 22)
-            self.words(0, line, lane.name, **LEFT_WORDS, font_weight=BOLD)
-            self.words(0, top + 29, lane.about, **LEFT_WORDS, fill="var(--soft)")
+            first, second = (14, 29) if lane.name and lane.about else (22, 22)
+            self.words(0, top + first, lane.name, **LEFT_WORDS, font_weight=BOLD)
+            self.words(0, top + second, lane.about, **LEFT_WORDS, fill="var(--soft)")
             self.box((LEFT, top + 2, empty, BOX), rx=0, fill="var(--empty)", stroke="none")
             self._bars(lane.bars, top + 2)
             for i, bar in enumerate(lane.never):
@@ -238,7 +239,7 @@ class Lanes(Drawing):
         for bar, area in zip(bars, areas):  # Texts come last, so that no bar covers a text.
             if text := self._label(bar):
                 with self._ghost(bar.start):
-                    self._text(area, text, INK)
+                    self._text(area, text, LETTER)
 
     def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
         # A bar without a text lets the mouse through, so that it reaches the bar below.
@@ -419,8 +420,7 @@ def draw_exchange(run) -> Iterator[Figure]:
     sizes, arrows, notes = sorted({m.nbytes for m in run.messages}), [], []
     # The longest arrows are drawn first, so that short arrows and their texts lie above them.
     for m in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
-        text = m.text or (size_text(m.nbytes) if sizes[1:] else "")
-        text = text if run.steps <= LABELLED else ""
+        text = (m.text or size_text(m.nbytes) * bool(sizes[1:])) * (run.steps <= LABELLED)
         arrows.append(Arrow(m.sender, m.sent, m.receiver, m.step, text))
     if sizes:
         each = ("up to " if sizes[1:] else "") + size_text(sizes[-1])
