@@ -160,7 +160,8 @@ class Layouts(Choices):
 
     def cure(self, least: Candidate) -> str:
         """Return what to try: a shorter sequence, more hosts, or a system with more DRAM."""
-        config, machine = self.job.config, self.machine
+        config = self.job.config
+        machine = self.machine
         if least.memory.activations:
             narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""
             return f"a shorter sequence{narrower}"

@@ -260,7 +260,8 @@ class Sums:
     def _multiplied(self, event: Event, given: Sequence[Parts]) -> Parts:
         """Return the axes along which a product is a part of a sum. It is linear in its first
         operand. A bias may be added only to the finished sum."""
-        weight, made = event.operands[1], dict(given[0])
+        weight = event.operands[1]
+        made = dict(given[0])
         contracted = len(weight.shard_shape) - (1 if event.kwargs.get("transpose_b") else 2)
         for axis, length in enumerate(weight.lead):
             placed = length > 1 and id(weight.tensor) in self._placed

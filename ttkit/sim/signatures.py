@@ -148,7 +148,8 @@ class Way(NamedTuple):
         # The number -1 stands for an argument that was not given, so the last value is None.
         values = (*args, *kwargs.values(), None)
         for number, name, parameter in self.changing:
-            value, usual = values[number], parameter.default
+            value = values[number]
+            usual = parameter.default
             if value is not None and (type(value) is not type(usual) or value != usual):
                 refuse(f"ttkit's simulator does not have {name}", f"leave {name} out")
         mine = {name: values[number] for name, number in self.own.items()}

@@ -217,10 +217,12 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         looks = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--page)")}
         clock = Lanes(lanes, looks, max(map(max, ends)), title=title, axis=axis)
         numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
-        return [Figure(title, [clock]), *draw_after(numbers)]
+        text = f"{title}: {', '.join(f'{lane.name} {lane.about}' for lane in lanes)}"
+        return [Figure(title, [clock], text=text), *draw_after(numbers)]
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:
+        still.insert(0, draw_at(max(map(max, ends)))[0])
         play(
             draw_at,
             purpose="let the plans race",

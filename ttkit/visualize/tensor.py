@@ -165,7 +165,8 @@ def draw_tensor(tensor) -> Figure:
     kind = f"{tensor.dtype.name} · {tensor.layout.name}"
     if not tensor.is_allocated():
         return Figure(f"tensor with shards {list(tensor.shape)} · {kind} · deallocated", [])
-    picture, mesh = placed(tensor), tensor.device()
+    picture = placed(tensor)
+    mesh = tensor.device()
     where, frame = ("in host memory", "host memory") if mesh is None else ("on device", "host")
     shards = f" in shards of {list(tensor.shape)}" if len(picture.cells) > 1 else ""
     title = f"tensor {list(picture.whole)}{shards} · {kind} · {where}"
@@ -352,7 +353,8 @@ def placement(
 def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     (nbytes,) = (n for n in mesh.used.values() if n)
     title += f": {nbytes:,} bytes on each chip"
-    picture, chips = placed(tensor), len(mesh.chips)
+    picture = placed(tensor)
+    chips = len(mesh.chips)
     whole = picture.whole
     stored = math.prod(tensor.padded_shape)
     one, in_memory = (" x ".join(map(str, each)) for each in (tensor.shape, tensor.padded_shape))
@@ -387,7 +389,8 @@ def _shard(matrix: tuple[int, int], stored: tuple[int, int]) -> Drawing:
         matrix: the rows and columns of the values.
         stored: the rows and columns in memory, with the padding.
     """
-    (rows, columns), (high, wide) = matrix, stored
+    rows, columns = matrix
+    high, wide = stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))
     drawing = Drawing(w + 4, h + 4, f"one shard: {high // TILE} x {wide // TILE} tiles")

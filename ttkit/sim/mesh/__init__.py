@@ -220,7 +220,8 @@ class MeshDevice:
         The new shape must be a line, or a grid whose chips are physically connected.
         """
         self.check_open()
-        shape, count = tuple(new_shape), len(self.chips)
+        shape = tuple(new_shape)
+        count = len(self.chips)
         if math.prod(shape) != count:
             refuse(
                 "New shape must have the same number of devices as current shape: "

@@ -144,7 +144,8 @@ def _ids(system: System, shape: Coordinate, corner: Coordinate, asked: str):
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the fabric cannot join several meshes, or where chips would stay inactive."""
-    fabric, here = fabric_setting[0].name, binding()
+    fabric = fabric_setting[0].name
+    here = binding()
     descriptor = descriptor_in_use() if here and fabric.startswith("FABRIC_1D") else None
     if descriptor and len(descriptor.meshes) > 1:
         rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"

@@ -194,7 +194,8 @@ def attend(
         scale: 1 / sqrt(size) when left out.
     """
     *_, many, queries, size = q.shape
-    shared, keys = many // k.shape[-3], k.shape[-2]
+    shared = many // k.shape[-3]
+    keys = k.shape[-2]
     factor = F(1 / math.sqrt(size) if scale is None else scale)
     given = [_grouped(q, shared), _grouped(k, 1), _grouped(v, 1)]
     if mask is not None:

@@ -266,7 +266,8 @@ def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes outside `axes` may keep length 1."""
     mine = collectives.expanded(tensor.array, tensor.grid.shape, axes)
     mine, (comm, _) = np.ascontiguousarray(mine), _communicator(group.hosts)
-    lead, counts = len(group.blocks), group.blocks
+    lead = len(group.blocks)
+    counts = group.blocks
     parts = np.empty(counts + mine.shape, mine.dtype)
     world().run(comm, "Allgather", (mine, parts), "all_gather")
     # Along each mesh axis the blocks come first, then the chips within a block.

@@ -96,7 +96,8 @@ class _Channel:
         if rank == mpi.me():
             self.queue.append((about, values))
             return
-        here, (comm, to) = mpi.world(), self._to(rank)
+        here = mpi.world()
+        comm, to = self._to(rank)
         here.in_step("send_async")
         header = mpi.encoded(f"{about}|{values.nbytes}")
         if not _pending:

@@ -160,7 +160,8 @@ def devices_of(
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
     """Replace the axes over a distribution by those of the grid; parts fill the grid row by row."""
     rank = len(distribution)
-    lead, shard = cut.shape[:rank], cut.shape[rank:]
+    lead = cut.shape[:rank]
+    shard = cut.shape[rank:]
     if all(n == 1 for n in lead):
         return cut.reshape((1,) * grid.lead + shard)
     # Axes of one device do not matter. If the other axes equal those of the grid, a replicated axis

@@ -92,7 +92,8 @@ class Allocation:
 
 
 def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
-    in_use, total = bytes_in_use(), mesh.dram_bytes
+    in_use = bytes_in_use()
+    total = mesh.dram_bytes
     for coordinate in grid.coords:
         device = mesh.id_at(coordinate, grid.mesh_shape)
         free = total - in_use[device]

@@ -77,7 +77,8 @@ class Stage:
             batch: tokens and targets of the micro-batch, for the first and the last chunk.
             before: the count of calls from which each dropout starts in this step.
         """
-        model, (x, y) = self.chunks[action.chunk], batch
+        model = self.chunks[action.chunk]
+        x, y = batch
         for dropout in model.dropouts():
             # Each forward calls a block's dropout twice, and the model's own one once.
             dropout.calls = before + action.micro_batch * (1 if dropout is model.dropout else 2)

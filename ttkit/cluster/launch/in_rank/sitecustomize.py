@@ -65,5 +65,6 @@ def end(status):
 
 
 if __name__ == "sitecustomize":  # If it is imported as a module of ttkit, it changes nothing.
-    sys.excepthook, sys.exit = end_all_ranks, exit
+    sys.excepthook = end_all_ranks
+    sys.exit = exit
     signal.signal(signal.SIGUSR1, interrupt)
