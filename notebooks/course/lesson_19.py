@@ -42,12 +42,11 @@ class CausalWork(Chart):
     def draw(self, ax) -> None:
         """Draw a row for each chunk of queries, and a column for each chunk of keys."""
         keys, queries = self.order, self.order[:, None]
-        work = np.ma.masked_less((keys < queries) + 0.5 * (keys == queries), 0.1)
+        # Chunks that are not needed keep the colour of the page.
+        work = np.ma.masked_equal((keys < queries) + 0.5 * (keys == queries), 0)
         ax.imshow(work, cmap="Blues", vmin=0, vmax=1.3)
         chips = range(self.chips)
-        for edge in chips[
-            1:
-        ]:  # Lines of the colour of the page separate the chunks of different chips.
+        for edge in chips[1:]:  # Lines in the colour of the page separate the chips.
             ax.axhline(2 * edge - 0.5, color="white")
             ax.axvline(2 * edge - 0.5, color="white")
         middles = [2 * chip + 0.5 for chip in chips]

@@ -3,7 +3,7 @@
 import pytest
 from motion import parts
 
-from ttkit.visualize.drawing import STEP_S, Drawing, Figure, Frames, tone
+from ttkit.visualize.drawing import FAINT, STEP_S, Drawing, Figure, Frames, tone
 
 
 def page(at=0.0, loops=False, **how):
@@ -61,5 +61,5 @@ def test_the_mouse_on_a_fill_of_the_palette_fades_the_others():
     assert svg.count(' data-trace="') == 2
     for fill in (tone(0), tone(1)):
         own = f'[data-trace="{fill}"]'
-        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{filter:var(--pale)}}"
+        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{{FAINT}}}"
         assert rule in svg

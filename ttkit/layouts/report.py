@@ -91,7 +91,8 @@ class Choices(Tables):
             rule += f"; {chips} replicas do not divide batch {self.batch}"
             return rule, f"batch {-(-self.batch // chips) * chips}"
         # If the lasting memory alone is too large, activations are not counted. So candidates whose
-        # memory is complete come first.
+        # memory is complete come first. A layout that holds more than another has the memory of
+        # that one, which comes before it.
         least = min(too_large, key=lambda each: (not each.memory.activations, sum(each.memory)))
         return f"{rule}; the smallest, {least.layout}, {least.refused}", self.cure(least)
 

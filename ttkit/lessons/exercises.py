@@ -399,4 +399,4 @@ def challenge(name: str, answer) -> None:
     if not entries:
         rows.append(("yours", "none yet", "☆☆☆", START))
     title = f"open challenge {name}: {declared.asks}"
-    display(Report(title, ["<", "score", "<stars", f"<{GOAL}"], rows))
+    display(Report(title, ["<", "score", f"<stars ({GOAL})", "<"], rows))

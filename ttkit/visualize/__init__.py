@@ -177,7 +177,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
     Args:
         plan: a plan of `ttkit.plans`.
         others: more plans to show beside the first one. The slider is then the modelled time in
-            microseconds, and each plan is shown as it is at this time.
+            microseconds, and each plan is shown as it is at this time. A saved page or a terminal
+            first shows the times of all plans.
         names: the names of the chips, in the order of the mesh, such as "abcd"; by default the ids.
     """
     from ttkit.plans.cost import cost

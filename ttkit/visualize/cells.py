@@ -23,15 +23,15 @@ SIZE = 11
 STEP = 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
 SLIVER = 2.5  # The filled part of a box has at least this many px, so that it is visible.
-# Gaps are ACROSS px wide, but as many cells as possible fit on a page of PAGE px, with gaps of at
-# least NARROW px. All gaps are DOWN px high.
+# By default gaps are ACROSS px wide and DOWN px high. If a row of cells would then be wider than
+# PAGE px, its gaps are narrower, down to NARROW px.
 ACROSS, NARROW, DOWN = 34.0, 4.0, 28.0
 PAGE = 590
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
-# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest, which
-# stands out from fills and from dark letters in both themes.
+# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest. Dark
+# letters stand out from it in both themes.
 EMPTY, PAPER = "var(--empty)", "var(--paper)"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
@@ -312,8 +312,7 @@ class Cells(Drawing):
             at = x + min(w * left, w - wide), y + min(h * top, h - high)
             fills.setdefault(box.fill, []).append((*at, wide, high))
         for fill, areas in fills.items():
-            self.blocks(areas, fill=fill)
-        self.blocks([area for area, _ in full], stroke=INK, stroke_width=0.6)
+            self.blocks(areas, fill=fill, stroke=INK, stroke_width=0.6)
         rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
         self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)
         self.hatch([area for area, box in boxes if box.hatched], 7, "var(--edge)")

@@ -36,13 +36,13 @@ READABLE = 10
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
     "--frame:#b4bcc8;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--paper:#dde2ea;"
-    "--pale:opacity(.4)"
+    "--faint:.35;--fourth:#9a4fb8"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#aeb7c4;"
-    # Dark letters stay readable on a box that loses its colour and a part of its light.
-    "--pale:grayscale(1) brightness(.75)"
+    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#c3cad4;"
+    # Dark letters stay readable on a faint box.
+    "--faint:.6;--fourth:#cf9be8"
 )
 _RULES = (
     # The left edge is that of printed text.
@@ -53,7 +53,8 @@ _RULES = (
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME .NAME{margin-left:0}"
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
-    # The box behind a text shows its hover only if the text lets the mouse through.
+    # The box behind a text shows its hover only if the text lets the mouse through. In a ghost only
+    # fills and lines are pale.
     ".NAME text{fill-opacity:1;pointer-events:none;stroke-opacity:1}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
@@ -131,6 +132,7 @@ GHOST = (
     "fill-opacity:.35;stroke-opacity:.35;--letter:var(--ink)",
 )
 LETTER = f"var(--letter,{INK})"
+FAINT = "fill-opacity:var(--faint);stroke-opacity:var(--faint)"
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes 1.6 s. Parts that glide do so in its first 0.8 s.
 MOTION = (
     "@media screen and (prefers-reduced-motion:no-preference){"
@@ -281,8 +283,8 @@ class Drawing:
             way: (dx, dy) from the place where the parts are drawn to the place where they start.
             glide: how many seconds the parts take from there to their place.
             rest: whether the parts are shown at rest in spite of `stay`.
-            ghost: whether the parts are pale, and not hidden, while they are not shown. At rest
-                they are shown.
+            ghost: whether fills and lines are pale, and letters not, while the parts are not
+                shown. At rest they are shown.
         """
         glide = glide if any(way) else 0
         name = f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
@@ -300,12 +302,12 @@ class Drawing:
         # all others are pale.
         for own in sorted(set(re.findall(r'data-trace="[^"]+"', inner))):
             others = f"svg:has([{own}]:hover) [data-trace]:not([{own}])"
-            inner += f"<style>{others}{{filter:var(--pale)}}</style>"
+            inner += f"<style>{others}{{{FAINT}}}</style>"
         if self.moves:
-            clock = f"ttkit-{self.seconds * 1000:.0f}"
+            clock = f"ttkit-{sha256(inner.encode()).hexdigest()[:6]}"
             rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
-            # While a page loads, a browser starts what it has read so far. So the rules come last:
-            # then all parts start at the same time.
+            # While a page loads, a browser starts what it has read so far. The rules of a drawing
+            # come last, and have a name of their own, so all its parts start at the same time.
             inner = f'<g class="{clock}">{inner}</g><style>{MOTION}{rules}}}</style>'
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'

@@ -1,4 +1,4 @@
-"""Charts drawn by matplotlib: losses, memory, bars. A notebook shows them as images."""
+"""Charts drawn by matplotlib: losses, memory, bars. A notebook shows them as SVG."""
 
 import io
 import itertools
@@ -29,7 +29,8 @@ COLOURS = ("#3466b8", "#a3551f", "#586274", "#9a4fb8", "#85893a", "#cc5780")
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
 # Hatches let a reader who sees no colours distinguish the parts of a bar.
 HATCHES = (None, "//", "..", "xx", "--", "\\\\")
-DOTS = 20  # Each point of a curve has a dot if there are at most this many.
+# Each point of a curve has a dot if there are at most this many, and no points without a line.
+DOTS = 20
 NAMED = 4  # Up to this number of curves, each has its name at its end; more have a legend.
 NAME = 20  # The name at the end of a curve is broken into lines of at most this many letters.
 LINE = 0.09  # A line of text in the name of a curve takes this part of the height of the Axes.
@@ -45,7 +46,7 @@ LEADER = {
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
 # Charts are drawn with the colours of a light page, which then become those of any page.
-OF_PAGE = {colour: f"var({name})" for name, colour in (c.split(":") for c in LIGHT.split(";"))}
+OF_PAGE = {c[-7:]: f"var({c[:-8]})" for c in LIGHT.split(";") if "#" in c}
 LOOK = Path(__file__).with_name("look.mplstyle")
 
 

@@ -193,20 +193,18 @@ class Lanes(Drawing):
                 self.add("circle", cx=x2, cy=y2, r=6, fill=fill, stroke=INK)
 
     def _arrows(self, arrows: Sequence[Arrow]) -> None:
-        """Draw arrows with a dot at each start, and then their texts, so that none is covered."""
+        """Draw arrows with a dot at each start, then their texts, so that no text is covered."""
         places = []
         for lane, start, to, end, text in arrows:
             (x1, y1), (x2, y2) = self._spot(lane, start), self._spot(to, end)
             # The text of a long arrow is near its start, away from the texts of short arrows.
             part = 0.34 if abs(to - lane) == 1 else 0.14
-            if text:
-                places.append((start, x1 + (x2 - x1) * part + 6, y1 + (y2 - y1) * part + 3, text))
+            places.append((x1 + (x2 - x1) * part + 6, y1 + (y2 - y1) * part + 3, text))
             with self._ghost(start):
                 self.arrow((x1 + 4, y1), (x2 - 2, y2))
                 self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(lane), stroke=INK)
-        for start, x, y, text in places:
-            with self._ghost(start):
-                self.words(x, y, text, **LEFT_WORDS, **HALO)
+        for x, y, text in places:
+            self.words(x, y, text or [], **LEFT_WORDS, **HALO)
 
     def _width(self, bar: Bar) -> float:
         return (bar.end - bar.start) * self.scale
@@ -418,9 +416,10 @@ def draw_exchange(run) -> Iterator[Figure]:
         bars = [Bar(wait.since, end, "waits")]
         lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {wait.whom}")
     sizes, arrows, notes = sorted({m.nbytes for m in run.messages}), [], []
-    # The longest arrows are drawn first, so that short arrows and their texts lie above them.
+    # The longest arrows are drawn first, so that short arrows lie above them.
     for m in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
-        text = (m.text or size_text(m.nbytes) * bool(sizes[1:])) * (run.steps <= LABELLED)
+        text = m.text or (size_text(m.nbytes) if sizes[1:] else "")
+        text = text if run.steps <= LABELLED else ""
         arrows.append(Arrow(m.sender, m.sent, m.receiver, m.step, text))
     if sizes:
         each = ("up to " if sizes[1:] else "") + size_text(sizes[-1])

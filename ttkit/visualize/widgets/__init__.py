@@ -169,7 +169,9 @@ def live(widget, words: str, still) -> None:
     text = "\n".join(map(repr, pictures))
     # A digest is the same on every machine, so that saved notebooks do not change.
     name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"
-    hides = widgets.HTML(f"<style>#{name}{{display:none}}</style>", layout={"height": "0"})
+    hides = widgets.HTML(
+        f"<style>#{name}{{height:0;visibility:hidden}}</style>", layout={"height": "0"}
+    )
     show_widget(widgets.VBox([widget, hides]), words)
     display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)
 
