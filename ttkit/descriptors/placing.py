@@ -131,7 +131,8 @@ def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
         >>> chips_of(mesh)[2, 1]
         (1, 0)
     """
-    part, (rows, columns) = mesh, mesh.host_shape
+    part = mesh
+    rows, columns = mesh.host_shape
     if mesh.num_hosts > 1:
         part = replace(mesh, device_dims=(rows, columns), dim_types=("LINE", "LINE"))
     ids = grid_ids(rows, columns)

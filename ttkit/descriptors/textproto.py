@@ -78,7 +78,8 @@ def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
         elif match["bare"]:
             stack.append(({}, path, Counter()))
         elif name:
-            known, here = fields.get(name), (*path, name)
+            known = fields.get(name)
+            here = (*path, name)
             if fields and not known:
                 unknown.append((line, name, nearest(name, fields)))
             if match["open"]:

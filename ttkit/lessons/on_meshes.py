@@ -112,7 +112,8 @@ class MeshRun(Run):
         if not shards or self.result is None:
             found = super().result_difference(expected, rtol)
             return f", {self.asks}{found}" if found else ""
-        tensor, mesh = self.result, self.arguments[0]
+        tensor = self.result
+        mesh = self.arguments[0]
         if not hasattr(tensor, "tensor_topology"):
             return f", {self.asks} should give a ttnn tensor, but gave a {type(tensor).__name__}"
         if tensor.device() is None:

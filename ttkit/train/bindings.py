@@ -20,7 +20,8 @@ from ttkit.train.parallel import distributed
 from ttkit.train.run import optimizers
 from ttkit.train.run.optimizers import AdamW, Optimizer
 
-DataType, Layout = ttnn.DataType, ttnn.Layout
+DataType = ttnn.DataType
+Layout = ttnn.Layout
 ones_like = ttnn.ones_like
 zeros_like = ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer

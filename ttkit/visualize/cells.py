@@ -32,7 +32,8 @@ OUTLINE = 8  # The outline of a card is at most this many px away from its chips
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
 # EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest. Dark
 # letters stand out from it in both themes.
-EMPTY, PAPER = "var(--empty)", "var(--paper)"
+EMPTY = "var(--empty)"
+PAPER = "var(--paper)"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
 MERGED_S = 0.96
@@ -331,6 +332,8 @@ class Cells(Drawing):
         look: Attributes = {"size": SIZE, "fill": ink}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
+            # A text that nearly fills its box is squeezed a little.
+            look |= {"textLength": w - 6} if width_of(box.about, SIZE) > w - 6 else {}
             self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)
         elif text:
             self.words(x + w / 2, y + h / 2 + 4, text, **look)

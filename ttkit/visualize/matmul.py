@@ -13,7 +13,7 @@ from ttkit.words import grouped
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
-WIDE, TALL = 310, 170  # Each of the three matrices is this many px wide and high.
+WIDE, TALL = 292, 170  # Each of the three matrices is this many px wide and high.
 # Each value names the sizes that are cut: m is the number of samples (rows of x), k is the number
 # of rows of w, and n is the number of columns of w.
 CUTS = {"samples": "m", "columns": "n", "rows": "k", "both": "mn", "nothing": ""}
