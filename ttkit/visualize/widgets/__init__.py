@@ -152,6 +152,10 @@ def listed(pictures) -> list:
     return pictures if isinstance(pictures, list) else [pictures]
 
 
+# A picture with `display:none` would lose the patterns that it shares with pictures on the page.
+HIDDEN = "height:0;left:-2000px;overflow:hidden;position:absolute;visibility:hidden;width:1000px"
+
+
 def live(widget, words: str, still) -> None:
     """Display a widget, and a still picture for saved pages.
 
@@ -169,9 +173,7 @@ def live(widget, words: str, still) -> None:
     text = "\n".join(map(repr, pictures))
     # A digest is the same on every machine, so that saved notebooks do not change.
     name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"
-    hides = widgets.HTML(
-        f"<style>#{name}{{height:0;visibility:hidden}}</style>", layout={"height": "0"}
-    )
+    hides = widgets.HTML(f"<style>#{name}{{{HIDDEN}}}</style>", layout={"height": "0"})
     show_widget(widgets.VBox([widget, hides]), words)
     display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)
 
