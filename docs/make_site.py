@@ -75,7 +75,7 @@ def gather() -> None:
     shutil.copy(ROOT / "notebooks" / "all_gather.svg", SOURCE)
     for page in (ROOT / "notebooks").glob("*.md"):
         shutil.copy(page, SOURCE / ("index.md" if page.name == "welcome.md" else page.name))
-    for name in PAGES:
+    for name in (*PAGES, "site.css"):
         shutil.copy(ROOT / "docs" / name, SOURCE)
     (SOURCE / "planner.md").write_text(tables(), encoding="utf-8")
     (SOURCE / "reference.md").write_text(reference(), encoding="utf-8")
