@@ -99,8 +99,8 @@ def main() -> int:
     theirs, ours = "https://unpkg.com/iframe-worker/shim", "assets/javascripts/site_worker.js"
     shutil.copy(ROOT / "docs" / "site_worker.js", ROOT / "site" / ours)
     (ROOT / "site" / "404.html").unlink()  # Its links work only at the root of a host.
-    # Each lesson would say that its page is light. Without that, pictures follow the reader's system,
-    # as the pages do.
+    # Each lesson would say that its page is light. Without that, pictures follow the reader's
+    # system, as the pages do.
     light = ' data-jp-theme-light="true"'
     for page in (ROOT / "site").glob("*.html"):
         text = page.read_text(encoding="utf-8").replace(theirs, ours).replace(light, "")
