@@ -30,7 +30,8 @@ PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean
 # Along the DP and CP axes, `Traffic.what` names what these collectives send, not the phase.
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
-CHIPS, HOSTS = "chip links", "between hosts"
+CHIPS = "chip links"
+HOSTS = "between hosts"
 # On any mesh, the modelled time of a plan is linear in the bytes of a shard, if the shard has at
 # least half of this many bytes.
 LARGE = 1 << 23
@@ -130,7 +131,8 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
     Args:
         axes: the mesh axis of each strategy ("dp", "cp", "tp") whose size is above 1.
     """
-    step, after = one_pass(stage), update(stage)
+    step = one_pass(stage)
+    after = update(stage)
     of_a_pass = _counted(step.sends, stage.others).items()
     counted = Counter({kind: times * stage.layout.micro_batches for kind, times in of_a_pass})
     at_end = _counted(after.sends, after.others)
@@ -175,7 +177,8 @@ def traffic_between_meshes(
             each = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
             if place.stages > 1:
                 each = max(each, chips * nbytes / rate)
-            sent, time_s = times * nbytes, times * each
+            sent = times * nbytes
+            time_s = times * each
             yield Traffic(what, times, "point_to_point", nbytes, None, where, sent, time_s, after)
     if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
         n = place.replicas
@@ -239,7 +242,8 @@ def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
     micro-batches of every chunk, because the later one also has at least the same
     gradients.
     """
-    kept, done = [0] * chunks, [False] * chunks
+    kept = [0] * chunks
+    done = [False] * chunks
     found: list[Moment] = []
     for action in row:
         if action.kind == "F":
@@ -289,7 +293,8 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
         stage: the chunk.
         has_grads: whether an earlier micro-batch has left gradients.
     """
-    step, others = one_pass(stage), stage.others
+    step = one_pass(stage)
+    others = stage.others
     in_use = step.in_use[int(has_grads)]
     at = {k: v[int(has_grads)] for k, v in step.at.items()}
     after = update(stage)
@@ -316,7 +321,8 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
 
 def memory_of(stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
-    after, chunks = update(stage), stage.chunks
+    after = update(stage)
+    chunks = stage.chunks
     passing = cache(lambda chunk, done: _passing(chunks[chunk], done))
     found = []
     for chunk, kept, done in stage.moments:

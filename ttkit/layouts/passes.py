@@ -86,7 +86,8 @@ def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
 
 def _pass(model: Transformer, run: DryRun, rows: int) -> None:
     """Run one micro-batch forward and backward, as `Trainer` and the pipeline's `Stage` do."""
-    layout, config = model.layout, model.config
+    layout = model.layout
+    config = model.config
     length = config.max_sequence_length // layout.cp
     if model.is_first:
         start: Any = run.tokens(rows, length)

@@ -134,7 +134,8 @@ class Card:
     def __init__(self, name: str, questions: dict[str, Question], then: Callable[[], Any]):
         import ipywidgets as widgets
 
-        self.name, self.questions = name, questions
+        self.name = name
+        self.questions = questions
         self.boxes = {key: self._box(*question) for key, question in questions.items()}
         self.said = widgets.HTML()
         self.answer = widgets.Output(layout={"display": "none"})

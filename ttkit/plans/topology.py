@@ -92,7 +92,8 @@ class Topology:
         """Return the chips of a shortest route over cables, with both ends. If there are several
         such routes, it goes along the row first.
         """
-        far, front = {destination: 0}, [destination]
+        far = {destination: 0}
+        front = [destination]
         for a in front:  # The list grows during the loop, so this is a breadth-first search.
             for b in self.neighbours(a):
                 if b not in far:

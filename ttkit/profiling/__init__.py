@@ -271,7 +271,8 @@ class Profile(Reader):
         spent = {name: sum(r.time_s for r in records) for name, records in groups.items()}
         rows = []
         for name, time in sorted(spent.items(), key=lambda pair: -pair[1]):
-            records, one = groups[name], groups[name][0]
+            records = groups[name]
+            one = groups[name][0]
             shown, share = "not modelled", ""
             if one.kind != HOST:
                 shown = short(time, "s")

@@ -233,7 +233,8 @@ class Cells(Drawing):
         x1, y1 = self.corner(a)
         x2, y2 = self.corner(b)
         rows, columns = self.grid.drawn
-        beside, apart = r1 == r2, r2 - r1 + c2 - c1
+        beside = r1 == r2
+        apart = r2 - r1 + c2 - c1
         # If there is only one line of cells, longer arcs rise higher, so that arcs do not overlap.
         rise = out + 0.62 * (self.gap_y if beside else self.gap_x)
         if 1 in (rows, columns):

@@ -159,7 +159,8 @@ def draw_matmul(
         operands = f"x{slice_text(left, (m, k))} @ w{slice_text(right, (k, n))}"
         lines.append(f"{part.name}: {operands} -> {gives}")
         if part.x_columns != part.w_rows:
-            (a, b), (c, d) = part.x_columns, part.w_rows
+            a, b = part.x_columns
+            c, d = part.w_rows
             wrong = [
                 f"{part.name} multiplies columns {a}:{b} of x by rows {c}:{d} of w. They do not "
                 "belong together: the numbers are wrong, even after an all_reduce."

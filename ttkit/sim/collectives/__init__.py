@@ -133,7 +133,8 @@ def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
 
     The place of a chip along mesh `axes`, in row-major order, is the number of its part.
     """
-    array, lead = tensor.array, tensor.grid.lead
+    array = tensor.array
+    lead = tensor.grid.lead
     full, at = array.shape, lead + dim
     parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
     view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])

@@ -159,7 +159,8 @@ def _enter_halves(norm: str, tiles: int) -> None:
         x, statistics, *_ = on.arrays
         means = shaped(statistics, -1, -1, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / x.shape[-1]
-        power, centred = means[..., :1] + epsilon, x
+        power = means[..., :1] + epsilon
+        centred = x
         if tiles > 1:
             mean = means[..., 1:]
             power, centred = power - mean * mean, x - mean

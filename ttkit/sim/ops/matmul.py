@@ -132,7 +132,8 @@ def _linear(
         x = x.swapaxes(-1, -2)
     if transpose_b:
         y = y.swapaxes(-1, -2)
-    left, right = x.shape[lead:], y.shape[lead:]
+    left = x.shape[lead:]
+    right = y.shape[lead:]
     _check(on.tensors, left, right)
     batch = np.broadcast_shapes(left[:-2], right[:-2])
     check_room(on.like, (*batch, left[-2], right[-1]), dtype or a.dtype)

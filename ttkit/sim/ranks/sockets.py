@@ -291,7 +291,8 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
     asked = describe("recv_async", (output_tensor,))
     grid = output_tensor.grid
-    channel, arrived = mesh_socket._channel, []
+    channel = mesh_socket._channel
+    arrived = []
     for rank, receivers in mesh_socket._chips.items():
         about, values = channel.receive(rank, asked)
         if about != _about(output_tensor):

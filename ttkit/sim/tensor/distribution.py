@@ -200,7 +200,8 @@ class CppTensorToMesh(_Distribution):
                     f"a multiple of {self._over[axis]}, so that every device gets as much",
                 )
             over[axis] = parts
-            at, shape = len(over) + dim, list(cut.shape)
+            at = len(over) + dim
+            shape = list(cut.shape)
             cut = cut.reshape([*shape[:at], parts, size // parts, *shape[at + 1 :]])
             cut = np.moveaxis(cut, at, axis).squeeze(axis + 1)
         distribution = tuple(over)

@@ -244,7 +244,8 @@ def after_collective(
         later = [d for d, n in zip(cut[each + 1 :], shape[each + 1 :]) if n > 1]
         other = keeps and cut[each] not in (None, dim)
         if not other and (dim is None or shape[each] == 1 or dim not in later):
-            placements[each], cut[each] = placement, dim
+            placements[each] = placement
+            cut[each] = dim
     if dim is not None and cut.count(dim) == len(cut):
         shape, placements = (math.prod(shape),), [placement]
     return TensorTopology(shape, placements, grid.covers)

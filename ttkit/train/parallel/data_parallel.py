@@ -52,7 +52,8 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
         >>> owners([1, 4, 2, 2], 2)
         [0, 0, 1, 1]
     """
-    found, held = [0] * len(sizes), [0] * ranks
+    found = [0] * len(sizes)
+    held = [0] * ranks
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         found[i] = held.index(min(held))
         held[found[i]] += sizes[i]

@@ -239,7 +239,8 @@ class PipelineTrainer(Trainer):
         """Compute the mean gradients of this rank's stages; return their part of the loss."""
         micro_batches = self.schedule.micro_batches
         self.times = []
-        batch, step = self.batches.batch, self.steps
+        batch = self.batches.batch
+        step = self.steps
         total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
         average_gradients(self.parameters, self.settings.layout.bucket_mb)
         if self.model_config.is_tied:

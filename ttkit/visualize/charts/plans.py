@@ -133,7 +133,8 @@ class Page(Tables):
     """Several tables of a layout, and below them a text, the configuration that runs the layout."""
 
     def __init__(self, reports: Iterable[Report], text: str):
-        self.tables, self.text = list(reports), text
+        self.tables = list(reports)
+        self.text = text
 
     def reports(self) -> list:
         """Return the tables."""
