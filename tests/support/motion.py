@@ -64,10 +64,8 @@ def part(node, css, begin, how, rests):
     glide = re.search(
         r"^0%{transform:translate\(var\(--dx\),var\(--dy\)\)}(\S+)%{transform:none}", frames
     )
-    stay = re.search(
-        r"0%,([^%]+)%{(visibility:inherit|fill-opacity:1)\S*?}\S+%,to{(visibility:h|fill-opacity:\.35)",
-        frames,
-    )
+    ways = r"(visibility:inherit|fill-opacity:1)\S*?}\S+%,to{(visibility:hidden|fill-opacity:\.35)"
+    stay = re.search(r"0%,([^%]+)%{" + ways, frames)
     turn = float(turn)
     assert float(begun) == (turn if turns == "infinite" else 0)
     return Part(

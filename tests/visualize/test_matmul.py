@@ -56,7 +56,7 @@ def test_partial_sums_are_sheets_until_they_are_added():
     sheets, one = (draw_matmul(cut="rows", reduced=added) for added in (False, True))
     (box,) = sheets.drawings[0].cells[3].boxes
     assert [name for name, _ in box.sheets] == [f"chip {i}" for i in range(4)]
-    assert "the sheets become one" in repr(one)
+    assert "adds the 4 partial sums: the sheets become one" in repr(one)
     assert not parts(sheets.drawings[0].svg())
 
 

@@ -203,8 +203,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             figures.append(replace(figure, notes=legend))
         return figures
 
-    def draw_at(microseconds: float) -> list[Figure]:
-        """Draw the progress of all plans at a modelled time, on one axis, then each plan."""
+    def draw_clock(microseconds: float) -> Figure:
+        """Draw the progress of all plans at a modelled time, on one axis."""
         lanes = []
         alike = len({one.collective for one in plans}) == 1
         for one, end in zip(plans, ends):
@@ -217,13 +217,17 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         # The translucent bar "done" lies over the bars of the steps.
         looks = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--page)")}
         clock = Lanes(lanes, looks, max(map(max, ends)), title=title, axis=axis)
-        numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
         text = f"{title}: {', '.join(f'{lane.name} {lane.about}' for lane in lanes)}"
-        return [Figure(title, [clock], text=text), *draw_after(numbers)]
+        return Figure(title, [clock], text=text)
+
+    def draw_at(microseconds: float) -> list[Figure]:
+        """Draw the clock at a modelled time, then each plan as it is then."""
+        numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
+        return [draw_clock(microseconds), *draw_after(numbers)]
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:
-        still.insert(0, draw_at(max(map(max, ends)))[0])
+        still.insert(0, draw_clock(max(map(max, ends))))
         play(
             draw_at,
             purpose="let the plans race",

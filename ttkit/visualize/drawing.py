@@ -127,6 +127,7 @@ ROLES = {
 }
 
 # A ghost has pale fills and lines, and its letters suit them. LETTER is the colour of such letters.
+# FAINT is for parts whose letters stay as they are.
 GHOST = (
     f"fill-opacity:1;stroke-opacity:1;--letter:{INK}",
     "fill-opacity:.35;stroke-opacity:.35;--letter:var(--ink)",

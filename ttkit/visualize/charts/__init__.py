@@ -22,7 +22,7 @@ WIDTH = 6.4
 DOTS_PER_INCH = 192
 LEGEND = 100  # A line of a legend has room for this many letters; a handle takes the room of 7.
 # Each colour of a curve stands out from a light and from a dark page. The names of up to four
-# curves are written in the first four, which are dark enough for small letters.
+# curves are written in the first four. These are in OF_PAGE, so small letters are readable in both.
 COLOURS = ("#3466b8", "#a3551f", "#586274", "#9a4fb8", "#85893a", "#cc5780")
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
 # common divisor, 30 curves differ.
