@@ -1,79 +1,27 @@
-"""Lesson 23, choosing a layout: its exercises."""
+"""Lesson 23, choosing a layout: its exercise and its open challenges."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from ttkit.layouts.search import plan_layouts
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.lessons.folder import course
 
-
-# ---------------------------------------------------------------- 23.layout
-@functools.cache
-def _planned(headroom: float = 0.1):
-    """Return the planned layouts of exercise 23.layout."""
-    return plan_layouts(
-        str(course() / "configs/models/llama70b.yaml"),
-        "galaxy_bh",
-        batch=8,
-        sequence=4096,
-        precision="bfloat16",
-        optimizer={"type": "AdamW", "master_weights": False},
-        headroom=headroom,
-        overlap=True,
-    )
-
-
-def _gains() -> dict[str, float]:
-    """Return for each limit how many times as fast a step would be without this limit."""
-    best = _planned().best
-    spent, total = best.times, best.times.total
-    # Communication that overlaps with computing would still take its time without computing, so
-    # this time is not gained.
-    waits = {
-        "computing": spent.compute - spent.hidden,
-        "links": spent.communication,
-        "bubble": spent.bubble,
-    }
-    gains = {name: total / (total - wait) for name, wait in waits.items()}
-    return gains | {"memory": _planned(headroom=-1).best.tokens_per_s / best.tokens_per_s}
-
-
-def _broken(found: tuple[Any, str]) -> str:
-    """Return what is wrong with an answer: with its layout, or with the limit that it names."""
-    (mine, binding), plans = found, _planned()
-    if mine.refused:
-        return f"{mine.layout} cannot run: {mine.refused}"
-    if not plans.ties(mine):
-        return (
-            f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s; another one "
-            f"that fits is {plans.best.tokens_per_s / mine.tokens_per_s:.2f} times as fast"
-        )
-    gains = _gains()
-    if binding not in gains:
-        return f"what binds must be one of {', '.join(gains)}, not {binding!r}"
-    if gains[binding] == max(gains.values()):
-        return ""
-    return (
-        f"the limit is not {binding}: without it a step would be "
-        f"{gains[binding]:.2f} times as fast; without another one, faster still"
-    )
-
-
+# ---------------------------------------------------------------- 23.longer
 Exercise(
-    "23.layout",
-    asks="layout, what binds",
-    reads=lambda answer: (_planned().find(str(answer[0])), answer[1].strip().lower()),
-    rules=_broken,
-    praise=lambda found: f"{found[0].layout} is fastest, or ties with it; {found[1]} binds",
+    "23.longer",
+    asks="the number of chips",
+    # 4.0 GB, and 33.7 of inputs and logits: with 4 chips 12.4 in all, with 8 chips 8.2.
+    reference=lambda: 8,
+    mistakes={
+        "a sequence has twice as many tokens": lambda: 4,
+        "CP divides the inputs, too": lambda: 16,
+    },
+    praise="so many share one in the planner's fastest layout, too: TP2 x CP4",
     hints=[
-        "Which call makes the table? `CASE` has its options.",
-        'ttkit.plan_layouts(LLAMA70B, "galaxy_bh", **CASE).best has .layout and .times.',
-        "times.total / (times.total - times.bubble) says how many times as fast a step without its "
-        "bubble would be. Do the same with times.communication and times.compute - times.hidden, "
-        "and compare with tokens_per_s of a plan with headroom=-1.",
+        "Which of the three kinds of memory grow with a sequence? Which of them does CP divide?",
+        "With n chips: state + 2 * (inputs + logits) / n, with the parts of DP32 ZeRO-3 above.",
     ],
 )
 

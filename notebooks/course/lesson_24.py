@@ -1,48 +1,75 @@
-"""Lesson 24, a real model without a card: its exercise."""
+"""Lesson 24, what binds: its exercise."""
 
 import functools
 
+from ttkit.layouts.search import plan_layouts
 from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.folder import course
 
 
-def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> dict[str, int]:
-    """Return {rule: remainder} for n chips that share a layer; all remainders must be 0."""
-    return {
-        "{chips} is not a multiple of that": chips % n,
-        "it does not divide {heads} query heads": heads % n,
-        "it does not divide {kv_heads} heads of keys and values": kv_heads % n,
-        "slices of {width} columns are not whole tiles": width % (32 * n),
-        "slices of {inner} inner features are not whole tiles": inner % (32 * n),
+# ---------------------------------------------------------------- 24.layout
+@functools.cache
+def _planned(headroom: float = 0.1):
+    """Return the planned layouts of exercise 24.layout."""
+    return plan_layouts(
+        str(course() / "configs/models/llama70b.yaml"),
+        "galaxy_bh",
+        batch=8,
+        sequence=4096,
+        precision="bfloat16",
+        optimizer={"type": "AdamW", "master_weights": False},
+        headroom=headroom,
+        overlap=True,
+    )
+
+
+def _gains() -> dict[str, float]:
+    """Return for each limit how many times as fast a step would be without this limit."""
+    best = _planned().best
+    spent, total = best.times, best.times.total
+    # Communication that overlaps with computing would still take its time without computing, so
+    # this time is not gained.
+    waits = {
+        "computing": spent.compute - spent.hidden,
+        "links": spent.communication,
+        "bubble": spent.bubble,
     }
+    gains = {name: total / (total - wait) for name, wait in waits.items()}
+    return gains | {"memory": _planned(headroom=-1).best.tokens_per_s / best.tokens_per_s}
 
 
-def _largest(*model: int, without: str = "") -> int:
-    for n in range(model[-1], 0, -1):
-        if not any(rest for rule, rest in _rests(n, *model).items() if rule != without):
-            return n
-    return 1
+def _broken(found) -> str:
+    """Return what is wrong with an answer: with its layout, or with the limit that it names."""
+    (mine, binding), plans = found, _planned()
+    if mine.refused:
+        return f"{mine.layout} cannot run: {mine.refused}"
+    if not plans.ties(mine):
+        return (
+            f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s; another one "
+            f"that fits is {plans.best.tokens_per_s / mine.tokens_per_s:.2f} times as fast"
+        )
+    gains = _gains()
+    if binding not in gains:
+        return f"what binds must be one of {', '.join(gains)}, not {binding!r}"
+    if gains[binding] == max(gains.values()):
+        return ""
+    return (
+        f"the limit is not {binding}: without it a step would be "
+        f"{gains[binding]:.2f} times as fast; without another one, faster still"
+    )
 
 
 Exercise(
-    "24.largest",
-    asks="largest(width, heads, kv_heads, inner, chips)",
-    reference=_largest,
-    cases=[
-        (512, 16, 8, 1024, 8),
-        (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
-        (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
-        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two, and not half of 18.
-        (768, 12, 6, 3072, 8),  # 4 is less than 6 heads, but does not divide 6.
-        (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
-        (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
-    ],
-    mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
-    | {"more chips would fit": lambda *model: 1},
-    praise="as many chips as heads and tiles allow",
+    "24.layout",
+    asks="layout, what binds",
+    reads=lambda answer: (_planned().find(str(answer[0])), answer[1].strip().lower()),
+    rules=_broken,
+    praise=lambda found: f"{found[0].layout} is fastest, or ties with it; {found[1]} binds",
     hints=[
-        "Which five quantities must n, the number of chips that share the layer, divide? Which two "
-        "of them must it cut into whole tiles?",
-        "width % (32 * n) == 0 says that n chips have slices of whole tiles.",
-        "for n in range(chips, 0, -1): return the first n that passes all five.",
+        "Which call makes the table? `CASE` has its options.",
+        'ttkit.plan_layouts(LLAMA70B, "galaxy_bh", **CASE).best has .layout and .times.',
+        "times.total / (times.total - times.bubble) says how many times as fast a step without its "
+        "bubble would be. Do the same with times.communication and times.compute - times.hidden, "
+        "and compare with tokens_per_s of a plan with headroom=-1.",
     ],
 )

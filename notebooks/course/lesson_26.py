@@ -1,20 +1,30 @@
-"""Lesson 26, several hosts: its exercise."""
+"""Lesson 26, serving a model: its exercise."""
 
 from ttkit.lessons.exercises import Exercise
 
-# With 4 hosts the network takes 3.1 s and the chips 6.0 s; with 8 hosts it is 3.6 s and 3.0 s.
+
+def _reads(heads: int, kv_heads: int, chips: int) -> list[list[int]]:
+    each, sharing = heads // chips, heads // kv_heads
+    starts = range(0, heads, each)
+    return [sorted({head // sharing for head in range(i, i + each)}) for i in starts]
+
+
 Exercise(
-    "26.hosts",
-    asks="the number of hosts",
-    reference=lambda: 4,
+    "26.reads",
+    asks="reads(heads, kv_heads, chips)",
+    reference=_reads,
+    cases=[(16, 4, 8), (32, 8, 32), (32, 8, 4), (12, 4, 6), (24, 8, 4), (71, 1, 71)],
+    reads=lambda found, *_: [list(map(int, each)) for each in found],
     mistakes={
-        "in a ring of n hosts each sends 2 (n - 1) / n of the gradients": lambda: 8,
-        "50 Gbit/s are 50 / 8 GB/s": lambda: 16,
+        "neighbouring chips share a head; they do not take turns": lambda heads, kv_heads, chips: [
+            [chip % kv_heads] for chip in range(chips)
+        ],
+        "these are the query heads": lambda heads, kv_heads, chips: _reads(heads, heads, chips),
     },
-    praise="with twice as many hosts the chips would wait for the network",
+    praise="each chip has the heads that its queries use",
     hints=[
-        "How many bytes does each of 2 hosts send, and how many seconds does its network need?",
-        "For n hosts the chips need step(32 // n).times.total seconds. Print both times.",
-        "The network needs 2 * (n - 1) / n * gradients / (50e9 / 8) seconds.",
+        "How many query heads does a chip have? How many query heads share one head of keys?",
+        "Query head h uses head h // (heads // kv_heads).",
+        "For chip c, take the query heads from c * heads // chips on; a set keeps each once.",
     ],
 )

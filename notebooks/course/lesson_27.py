@@ -1,22 +1,20 @@
-"""Lesson 27, hosts with chip links: its exercise."""
+"""Lesson 27, several hosts: its exercise."""
 
 from ttkit.lessons.exercises import Exercise
 
-# With 8 sequences the mesh takes 6.0 s and the pipeline 7.1 s; with 16 it is 11.6 s and 10.0 s.
+# With 4 hosts the network takes 3.1 s and the chips 6.0 s; with 8 hosts it is 3.6 s and 3.0 s.
 Exercise(
-    "27.cables",
-    asks="the number of sequences",
-    reference=lambda: 8,
+    "27.hosts",
+    asks="the number of hosts",
+    reference=lambda: 4,
     mistakes={
-        "with fewer cables a pair at the border sends for longer: add border(mesh, 1) - "
-        "border(mesh, 4) to each step of the mesh": lambda: 16
+        "in a ring of n hosts each sends 2 (n - 1) / n of the gradients": lambda: 8,
+        "50 Gbit/s are 50 / 8 GB/s": lambda: 16,
     },
-    praise="larger batches lose more at the border, and the pipeline waits less",
+    praise="with twice as many hosts the chips would wait for the network",
     hints=[
-        "What does a step of n sequences take on the mesh with all cables, and in the pipeline?",
-        "A pair at the border sends for border(mesh, 4) seconds with four cables, where mesh is "
-        "best(both, n). For how long does it send with one?",
-        "Compare mesh.times.total + border(mesh, 1) - border(mesh, 4) with "
-        "best(galaxy, n, hosts=2).times.total.",
+        "How many bytes does each of 2 hosts send, and how many seconds does its network need?",
+        "For n hosts the chips need step(32 // n).times.total seconds. Print both times.",
+        "The network needs 2 * (n - 1) / n * gradients / (50e9 / 8) seconds.",
     ],
 )

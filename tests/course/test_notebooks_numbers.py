@@ -22,12 +22,12 @@ SENTENCE = re.compile(r"(?<=[.!?:;|])\s+|\n")
 
 # the lessons that name a model of this size
 MODELS = {
-    "3B": "10 26",
+    "3B": "10 27",
     "7B": "20",
-    "8B": "07 11 12 13 18 19 22 23 24 25",
-    "34B": "27",
-    "70B": "00 06 11 23 25",
-    "405B": "23",
+    "8B": "07 11 12 13 18 19 22 23 24 25 26",
+    "34B": "28",
+    "70B": "00 06 11 24 26",
+    "405B": "24",
 }
 # (lesson, what is typed): why it may be. What a run would show has no place here.
 ALLOWED = {

@@ -1,43 +1,48 @@
-"""Lesson 24: its exercise with right and with wrong answers."""
+"""Lessons 23 and 24: their exercises with right and with wrong answers."""
 
-import numpy as np
+import pytest
 from answers import both
 
+from course import lesson_24
+from ttkit.lessons import check
+from ttkit.train.config.layout import Layout
 
-def largest(width, heads, kv_heads, inner, chips):
-    for n in range(chips, 0, -1):
-        whole = chips % n == 0 and heads % n == 0 and kv_heads % n == 0
-        if whole and width % (32 * n) == 0 and inner % (32 * n) == 0:
-            return n
-
-
-def by_gcd(width, heads, kv_heads, inner, chips):
-    """The divisors of the greatest common divisor: its largest is itself."""
-    return np.gcd.reduce([chips, heads, kv_heads, width // 32, inner // 32])
+BEST = "DP8 TP4 ZeRO-3 SP recompute"
+SLOWER = "DP4 TP4 PP2 ZeRO-3 SP recompute interleaved-2 2 micro-batches"
 
 
-def by_halves(*model):
-    n = model[-1]
-    while any(size % n for size in (*model[1:3], model[-1], model[0] // 32, model[3] // 32)):
-        n //= 2
-    return n
+@pytest.fixture(scope="module", autouse=True)
+def planned():
+    """The search of all layouts takes long and is made once: these tests share a process."""
+    return lesson_24._planned()
+
+
+LAYOUT = Layout(dp=8, tp=4, zero=3, sequence_parallel=True, recompute=True)
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "24.largest": (
-            [largest, by_gcd],
+        "23.longer": ([8, 8.0], {"twice as many tokens": 4, "divides the inputs, too": 16}),
+        "24.layout": (
+            [
+                (BEST, "computing"),
+                ["recompute SP ZeRO-3 TP4 DP8", "computing"],
+                (LAYOUT, " Computing"),
+                ("DP8 TP4 ZeRO-3 recompute", "computing"),
+            ],
             {
-                "largest(768, 12, 6, 3072, 18) should be 6, but is 2": by_halves,
-                "it does not divide 8 heads of keys and values": lambda w, h, k, i, c: largest(
-                    w, h, h, i, c
-                ),
-                "it does not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
-                "not whole tiles": lambda w, h, k, i, c: largest(w, h, k, 32 * i, c),
-                "8 is not a multiple of that": lambda w, h, k, i, c: largest(w, h, k, i, 12 * c),
-                "more chips would fit": lambda *model: 1,
-                "returned nothing": lambda *model: None,
+                "what binds must be one of computing, links, bubble, memory": (BEST, "network"),
+                "cannot run: tp 16 does not divide num_groups 8": ("DP2 TP16", "links"),
+                f"{SLOWER} fits and trains": (SLOWER, "links"),
+                "the limit is not bubble": (BEST, "bubble"),
+                "the limit is not links": (BEST, "links"),
+                "the limit is not memory": (BEST, "memory"),
             },
-        )
+        ),
     }
 )
+
+
+def test_a_layout_that_is_not_in_the_table_is_named():
+    with pytest.raises(RuntimeError, match=r"'DP16 SP'.*has this name"):
+        check("24.layout", ("DP16 SP", "memory"))

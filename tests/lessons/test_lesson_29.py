@@ -1,4 +1,4 @@
-"""Lessons 26 to 28: their exercises with right and with wrong answers; files."""
+"""Lessons 27 to 29: their exercises with right and with wrong answers; files."""
 
 import json
 import pathlib
@@ -35,9 +35,9 @@ def other_way_round():
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "26.hosts": ([4, 4.0], {"each sends 2 (n - 1) / n of": 8, "50 / 8 GB/s": 16}),
-        "27.cables": ([8, 8.0], {"add border(mesh, 1) - border(mesh, 4)": 16}),
-        "28.bindings": (
+        "27.hosts": ([4, 4.0], {"each sends 2 (n - 1) / n of": 8, "50 / 8 GB/s": 16}),
+        "28.cables": ([8, 8.0], {"add border(mesh, 1) - border(mesh, 4)": 16}),
+        "29.bindings": (
             [BINDINGS, other_way_round()],
             {
                 "rank 0 runs on node-1, which has part 0 of mesh 0 (cards 2,3) or part 0 of": but(
@@ -63,7 +63,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 
 
 def test_the_record_in_the_lesson_is_what_is_said():
-    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("26_*.ipynb")
+    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("27_*.ipynb")
     output = Output(["node-1", "node-2", "node-3"])
     output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
     said = f"ttkit run: {output.why(1)}"
