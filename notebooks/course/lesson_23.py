@@ -18,7 +18,7 @@ Exercise(
         "a sequence has twice as many tokens": lambda: 4,
         "CP divides the inputs, too": lambda: 16,
     },
-    praise="so many share one in the planner's fastest layout, too: TP2 x CP4",
+    praise="with half as many, a chip would hold 12.4 GB",
     hints=[
         "Which of the three kinds of memory grow with a sequence? Which of them does CP divide?",
         "With n chips: state + 2 * (inputs + logits) / n, with the parts of DP32 ZeRO-3 above.",
