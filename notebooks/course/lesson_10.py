@@ -50,10 +50,10 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
                 "columns": (left + wide * chip, top, wide, high),
                 "rows": (left, top + flat * chip, 92, flat),
             }
-            drawing.box(whole, rx=0, fill="var(--empty)")
+            drawing.box(whole, rx=0, fill="var(--page)")
             drawing.box(strips.get(kind, whole), rx=0, fill=fill, stroke=INK)
             drawing.hatch([whole] if kind == "partial" else [], 9)
-            before = (f"chip {chip}", *"@=@= ")[i]
+            before = (f"chip {chip}", *"@→@= ")[i]
             drawing.words(left - 3, top + high / 2 + 4, before, text_anchor="end")
     if all_reduce:
         drawing.line((584, 18), (584, 280), stroke="var(--ink)", stroke_width=4)

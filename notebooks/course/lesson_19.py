@@ -42,9 +42,9 @@ class CausalWork(Chart):
     def draw(self, ax) -> None:
         """Draw a row for each chunk of queries, and a column for each chunk of keys."""
         keys, queries = self.order, self.order[:, None]
-        # Chunks that are not needed keep the colour of the page.
-        work = np.ma.masked_equal((keys < queries) + 0.5 * (keys == queries), 0)
-        ax.imshow(work, cmap="Blues", vmin=0, vmax=1.3)
+        # Chunks that are not needed keep the colour of the page; half of one lets it through.
+        work = (keys < queries) + 0.5 * (keys == queries)
+        ax.imshow(0 * work, cmap="Blues_r", vmax=3, vmin=-1, alpha=work)
         chips = range(self.chips)
         for edge in chips[1:]:  # Lines in the colour of the page separate the chips.
             ax.axhline(2 * edge - 0.5, color="white")

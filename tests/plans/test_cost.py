@@ -74,7 +74,7 @@ def test_more_bytes_never_take_less_time_and_more_links_never_more(name, power, 
 
 def test_a_card_names_its_inputs_and_says_modelled():
     text = str(cost(all_gather(topology("t3000"), 1 << 20, axis=1)))
-    for phrase in ("modelled", "5.75 GB/s", "805 ns", "published", "4096-byte packets", "15 us of"):
+    for phrase in ("modelled", "5.75 GB/s", "805 ns", "published", "4096-byte packets", "15 µs of"):
         assert phrase in text
     assert "busiest pair             3,145,728 bytes, chip 0 to chip 4, " in text
     assert ", 1,572,864 over each of 2 links\n" in text

@@ -36,7 +36,7 @@ def test_what_is_drawn():
     ax = chart.plot(Figure().subplots())
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert {text.get_text() for text in ax.texts} > set(ALL) and not ax.get_legend()
-    assert f"tree {1e6 * chart.at['tree']:,.4g} us" in chart.title
+    assert f"tree {1e6 * chart.at['tree']:,.4g} µs" in chart.title
     drawn = [line for line in ax.lines if len(line.get_xdata()) == len(SIZES)]
     looks = {(line.get_linestyle(), line.get_marker()) for line in drawn}
     assert len(looks) == len(ALL)  # told apart without colours

@@ -288,10 +288,10 @@ def test_plans_race_on_one_clock(shown, monkeypatch):
             drawn = StepCells(step_pictures(plan)[number], framed=False).svg().partition(">")[2]
             assert figure.page.index(drawn) >= at
             at = figure.page.index(drawn) + len(drawn)
-            said = f" in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
+            said = f" in {end[number]:.1f} of {end[-1]:.1f} µs (modelled)."
             assert said in figure.page[at:]
         clock = figure.page.partition("</svg>")[0]
-        assert f"after {us:.1f} us" in clock
+        assert f"after {us:.1f} µs" in clock
         until = [min(us, end[-1]) * 540 / slider.options[-1][1] for end in ends]
         done = re.findall(r'width="([\d.]+)"[^>]*fill="#3f7fe8b0"', clock)
         assert [float(width) for width in done] == pytest.approx(until, rel=1e-4)

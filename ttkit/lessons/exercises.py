@@ -338,7 +338,7 @@ KEPT_ENTRIES = 5  # This many of the learner's best entries are kept for each ch
 START = "put your answer in place of the three dots, and run the cell"
 # A score gets two stars if it is worse than the best known score by at most this fraction.
 TWO_STARS_WITHIN = 0.25
-GOAL = f"within {TWO_STARS_WITHIN:.0%}: ★★, as good: ★★★, better: ★★★★"
+GOAL = f"stars: ★★ within {TWO_STARS_WITHIN:.0%}, ★★★ as good, ★★★★ better"
 
 
 @dataclass(frozen=True)
@@ -398,5 +398,5 @@ def challenge(name: str, answer) -> None:
     rows += [row("this one" if each in latest else "yours", *each) for each in entries]
     if not entries:
         rows.append(("yours", "none yet", "☆☆☆", START))
-    title = f"open challenge {name}: {declared.asks}"
-    display(Report(title, ["<", "score", f"<stars ({GOAL})", "<"], rows))
+    title = f"open challenge {name}: {declared.asks}\n{GOAL}"
+    display(Report(title, ["<", "score", "<stars", "<"], rows))

@@ -85,7 +85,7 @@ class Cost:
             ("busiest pair", f"{most:,} bytes, chip {a} to chip {b}{each}"),
             ("sent by a chip", f"at most {max(plan.bytes_sent.values()):,} bytes"),
             ("extra memory", f"at most {plan.peak_extra_bytes:,} bytes on a chip"),
-            ("time, modelled", f"{self.time_s * 1e6:,.1f} us"),
+            ("time, modelled", f"{self.time_s * 1e6:,.1f} µs"),
             ("bus bandwidth, modelled", f"{self.bus_bandwidth_gb_per_s:.2f} GB/s"),
             *(("from" if i == 0 else "", text) for i, text in enumerate(self.inputs)),
         ]
@@ -218,7 +218,7 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         f"both published: {link.source}",  # The source has its own line, so that it does not wrap.
     ]
     if own_s:
-        inputs.append(f"{own_s * 1e6:.0f} us of the chips' handling time: {_SMALL}")
+        inputs.append(f"{own_s * 1e6:.0f} µs of the chips' handling time: {_SMALL}")
     return Cost(plan, times, tuple(inputs))
 
 

@@ -197,7 +197,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         for one, strip, end, number in zip(plans, strips, ends, numbers):
             sofar = sum(t.bytes for step, t in one.transfers if step <= number)
             sent = f"{size_text(sofar)} of {size_text(one.total_bytes)}"
-            note = f"{sent} sent in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
+            note = f"{sent} sent in {end[number]:.1f} of {end[-1]:.1f} µs (modelled)."
             figure = step_figure(strip[number], note)
             legend = figure.notes if one is plans[-1] else figure.notes[:1]
             figures.append(replace(figure, notes=legend))
@@ -211,11 +211,11 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
             done = Bar(0, min(microseconds, end[-1]), "done")
             name = one.algorithm if alike else one.collective
-            lanes.append(Lane(name, [*steps, done], f"takes {end[-1]:.1f} us"))
-        title = f"after {microseconds:.1f} us"
-        axis = "modelled time in us; each box is a step"
+            lanes.append(Lane(name, [*steps, done], f"takes {end[-1]:.1f} µs"))
+        title = f"after {microseconds:.1f} µs"
+        axis = "modelled time in µs; each box is a step"
         # The translucent bar "done" lies over the bars of the steps.
-        looks = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--page)")}
+        looks = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--frame)")}
         clock = Lanes(lanes, looks, max(map(max, ends)), title=title, axis=axis)
         text = f"{title}: {', '.join(f'{lane.name} {lane.about}' for lane in lanes)}"
         return Figure(title, [clock], text=text)

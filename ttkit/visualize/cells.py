@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from ttkit.visualize.drawing import BOLD, INK, Attributes, Drawing, Point, Rectangle, width_of
+from ttkit.visualize.drawing import BOLD, HALO, INK, Attributes, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
@@ -30,8 +30,7 @@ PAGE = 590
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
-# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest. Dark
-# letters stand out from it in both themes.
+# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest.
 EMPTY = "var(--empty)"
 PAPER = "var(--paper)"
 WHOLE: Rectangle = (0, 0, 1, 1)
@@ -331,6 +330,8 @@ class Cells(Drawing):
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
         ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--soft)"
         look: Attributes = {"size": SIZE, "fill": ink}
+        if box.part != WHOLE:  # The edge of the filled part may lie behind the text.
+            look |= {**HALO, "fill": "var(--ink)", "stroke": PAPER}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
             # A text that nearly fills its box is squeezed a little.

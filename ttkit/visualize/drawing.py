@@ -40,7 +40,7 @@ LIGHT = (
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#c3cad4;"
+    "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#3a4350;"
     # Dark letters stay readable on a faint box.
     "--faint:.6;--fourth:#cf9be8"
 )
@@ -59,7 +59,7 @@ _RULES = (
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
     ".NAME .ttkit-chart{min-width:576px;width:614px}"
-    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
+    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600;white-space:pre-line}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 0 2px;max-width:100%;min-width:185px;vertical-align:top}"
     ".NAME .ttkit-panel:has(+.ttkit-panel){margin-right:14px}"
@@ -95,7 +95,7 @@ STYLE = _RULES.replace("NAME", CLASS)
 # differ in grey, too, and for readers who cannot see green. The hues are as far apart in the OKLab
 # colour space as possible.
 PALETTE = """
-    #e196af #f0dc7d #5f9bdc #69cdff #ffe6ff #d2aa50 #82ebbe #6ea55f
+    #e196af #f0dc7d #5f9bdc #69cdff #b8f896 #d2aa50 #82ebbe #6ea55f
     #f0be28 #f5f5c3 #19bec8 #5af0ff #00aa96 #2ddcd2 #a0ffdc #96a5ff
     #fad2aa #dc8200 #b4c891 #e6f5a0 #41c378 #a0e6e1 #e178a5 #fab973
     #fff0e1 #cd96eb #e6dc50 #41a5b9 #d2beb9 #87ffff #f5917d #ebd7d2
@@ -258,7 +258,7 @@ class Drawing:
         wide = max(13, *(width_of(line, 11, bold=True) + 4 for line in lines))
         high = 13 * len(lines) + 1
         self.box((x - wide / 2, y - high / 2, wide, high), rx=0, **look)
-        ink = "var(--ink)" if look["fill"] == ALARM else INK
+        ink = INK if look["fill"].startswith("#") else "var(--ink)"
         self.words(x, y - high / 2 + 11, lines, size=11, fill=ink, font_weight=BOLD)
 
     @contextmanager

@@ -28,6 +28,7 @@ COLOURS = ("#3466b8", "#a3551f", "#586274", "#9a4fb8", "#85893a", "#cc5780")
 # common divisor, 30 curves differ.
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
 # Hatches let a reader who sees no colours distinguish the parts of a bar.
+EDGE = "#22262e"  # Edges and hatches of bars are dark in both themes.
 HATCHES = (None, "//", "..", "xx", "--", "\\\\")
 # Each point of a curve has a dot if there are at most this many, and no points without a line.
 DOTS = 20
@@ -107,7 +108,7 @@ class Chart:
         for light, colour in (("*{", ".ttkit-chart *{"), *OF_PAGE.items()):
             svg = svg.replace(light, colour)
         return (
-            f'<div class="ttkit-title" style="white-space:pre-line">{escape(title)}</div>',
+            f'<div class="ttkit-title">{escape(title)}</div>',
             f'<svg class="ttkit-chart" role="img" aria-label="{escape(text)}" {svg}'
             f"{self.spots(ax)}",
         )
@@ -284,7 +285,7 @@ class Stacks(Chart):
             # The name of a part, such as "weights", selects its colour. If the part has no name,
             # the name of the bar selects it.
             colour = [ROLES.get(part or name, other) for name in self.rows]
-            look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK, "hatch": hatch}
+            look: dict[str, Any] = {"facecolor": colour, "edgecolor": EDGE, "hatch": hatch}
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
             label = part if self.parts[1:] and any(sizes) else ""

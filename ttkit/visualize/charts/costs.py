@@ -29,7 +29,7 @@ class CostCurves(Curves):
         ...     return lambda n: all_reduce(topology("t3000"), n, 1, algorithm=name)
         >>> CostCurves("all_reduce in a row", {"tree": by("tree"), "line": by("line")}, 65536)
         all_reduce in a row
-          at 64 KiB: tree 59.87 us, line 64.16 us
+          at 64 KiB: tree 59.87 µs, line 64.16 µs
           cross-over at 83.3 KiB: tree below, line from there on
     """
 
@@ -44,7 +44,7 @@ class CostCurves(Curves):
         }
         self.size = size
         self.at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-        times = ", ".join(f"{name} {1e6 * seconds:,.4g} us" for name, seconds in self.at.items())
+        times = ", ".join(f"{name} {1e6 * seconds:,.4g} µs" for name, seconds in self.at.items())
         title += f"\n  at {size_text(size)}: {times}"
         super().__init__(title, curves, over="bytes that each chip has")
         self.crossings: list = []
@@ -75,4 +75,4 @@ class CostCurves(Curves):
         ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
         ax.minorticks_off()
         ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} µs"))

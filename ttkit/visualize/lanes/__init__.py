@@ -188,9 +188,10 @@ class Lanes(Drawing):
             ways += [("white", row, b.start, row, b.end) for b in lane.bars if b.trace == "0"]
         for fill, source, start, to, end in ways:
             (x1, y1), (x2, y2) = self._spot(source, start), self._spot(to, end)
+            down = 8 * (fill == "white")  # The dot below the text of a bar does not cover it.
             took = (end - start) * self.rate
             with self.moving(start * self.rate, took, (x1 - x2, y1 - y2), took):
-                self.add("circle", cx=x2, cy=y2, r=6, fill=fill, stroke=INK)
+                self.add("circle", cx=x2, cy=y2 + down, r=6 - down / 4, fill=fill, stroke=INK)
 
     def _arrows(self, arrows: Sequence[Arrow]) -> None:
         """Draw arrows with a dot at each start, then their texts, so that no text is covered."""
