@@ -134,7 +134,7 @@ def test_a_tensor_on_a_part_of_the_mesh():
         ttnn.all_gather(x, 0, cluster_axis=1)
 
     def summed(mesh):
-        ttnn.all_reduce(place(mesh, (64, 256), (0, 1)))
+        ttnn.all_reduce(ttnn.mean(place(mesh, (64, 256), (0, 1))))
 
     assert [line.along for line in seen(summed)[0]] == ["", "all 8 chips"]
     found, wrong = seen(gathered)

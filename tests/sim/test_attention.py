@@ -1,5 +1,7 @@
 """Softmax, attention, heads and positions against formulas, on one chip and on each of eight."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from formulas import attention, causal, join_heads, softmax, split_heads
@@ -204,14 +206,16 @@ def test_softmax_of_huge_values(wide, parts):
 Q, ROTARY = (1, 4, 64, 32), ttnn.experimental.rotary_embedding
 
 
-def masked(q, k, v, mask):
-    return SDPA(q, k, v, attn_mask=mask, is_causal=False)
+def masked(q, k, v, mask, **how):
+    return SDPA(q, k, v, attn_mask=mask, **how or {"is_causal": False})
 
 
 REFUSED = [
     (SDPA, (Q, (1, 4, 64, 64), (1, 4, 64, 64)), "mismatch"),
     (SDPA, ((2, 4, 64, 32), Q, Q), r"K tensor batch size \(1\) must equal B \(2\)"),
-    (masked, (Q, Q, Q, (1, 2, 64, 64)), "Invalid arguments to .* broadcast"),
+    (masked, (Q, Q, Q, (1, 2, 64, 64)), "the shapes do not fit together"),
+    (partial(masked, is_causal=True), (Q, Q, Q, (1, 1, 64, 64)), "cannot both be present"),
+    (SDPA, (Q, (1, 3, 64, 32), (1, 3, 64, 32)), r"divisible by K num_heads. Got Q: \d+, K: 3"),
     (ttnn.transformer.concatenate_heads, ((3, 32, 64),), "not enough values to unpack"),
     (ROTARY, ((1, 3, 64, 64), *[(1, 1, 32, 64)] * 2), "32 positions do not cover the 64 of the"),
 ]

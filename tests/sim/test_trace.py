@@ -26,6 +26,7 @@ from ttkit import ttnn
 
 def refresh(tensor, other):
     ttnn.copy_host_to_device_tensor(ttnn.from_device(other), tensor)
+    assert tensor.tensor_topology() == other.tensor_topology()
 
 
 @many(40)

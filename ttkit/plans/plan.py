@@ -442,6 +442,4 @@ def _chips(plan: Plan, some: frozenset[int]) -> str:
 
 
 def _fail_at_step(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:
-    fail(
-        f"step {number} of {len(plan.steps)}, {plan.title}", rule, cure
-    )
+    fail(f"step {number} of {len(plan.steps)}, {plan.title}", rule, cure)

@@ -149,7 +149,8 @@ def _label(held: DescribedTensor, axis: int) -> int | None:
     if len(placements) < len(held.lead):  # One placement is for all chips in a line.
         placements = placements * len(held.lead)
     each = placements[axis]
-    return each.dim % len(held.shard_shape) if isinstance(each, PlacementShard) else None
+    rank = len(held.shard_shape)  # A number, such as a mean, has no dimension that is sharded.
+    return each.dim % rank if rank and isinstance(each, PlacementShard) else None
 
 
 # ---------------------------------------------------------------- files

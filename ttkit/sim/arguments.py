@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -37,7 +38,11 @@ def translate(error, asked: describe) -> None:
         rule = f"Out of Memory: the host has no room for the result ({error})"
         fail(asked, rule, "a smaller shape", OutOfMemoryError)
     elif isinstance(error, (ValueError, ArithmeticError, IndexError)):
-        fail(asked, f"Invalid arguments to {asked.name}: {error}", "see the shapes above")
+        # NumPy counts the axes of the mesh, too, so its shapes and axes would confuse.
+        words = re.sub(r" for axis \d+|.*(broadcast|reshape).*", "", str(error))
+        what = words or "the shapes do not fit together"
+        cure = "look at the shapes, which are those on a chip; shard the operands alike"
+        fail(asked, f"Invalid arguments to {asked.name}: {what}", cure)
     else:
         rule = f"incompatible function arguments: {error}"
         fail(asked, rule, f"help(ttnn.{asked.name})", TypeError)

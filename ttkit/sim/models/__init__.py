@@ -145,8 +145,14 @@ def scaled_dot_product_attention(
         TTKitError: sizes or head counts do not fit together.
     """
     on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
-    (users, _, queries, _), (key_users, _, keys, _) = (t.shard_shape for t in on.tensors[:2])
+    sizes = zip(*(t.shard_shape for t in on.tensors[:2]))
+    (users, key_users), (heads, key_heads), (queries, keys), _ = sizes
     _check_batch(users, key_users)
+    if heads % key_heads:
+        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads. Got"
+        refuse(f"{rule} Q: {heads}, K: {key_heads}", "queries and keys sharded alike")
+    if is_causal and attn_mask is not None:
+        refuse("is_causal and attn_mask cannot both be present", "is_causal=False")
     if is_causal and queries != keys:
         rule = "Causal SDPA requires Q and K to have the same sequence length. Got"
         refuse(f"{rule} Q: {queries}, K: {keys}", "is_causal=False with a mask")

@@ -84,11 +84,12 @@ def deallocate(tensor: Tensor) -> None:
 @operation("copy_host_to_device_tensor", "write")
 def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
-    array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
+    array, grid, topology = _placed(host_tensor, on_mesh(device_tensor))
     if host_tensor.spec[:3] != device_tensor.spec[:3] or grid is not device_tensor.grid:
         rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
         refuse(rule, "the same mapper, dtype and layout as the device tensor was made with")
     device_tensor.rebind(array)
+    device_tensor.topology = topology
 
 
 # ---------------------------------------------------------------- layout and type

@@ -237,7 +237,7 @@ def after_collective(
     dim = dim if shards else None
     placement = REPLICATE if dim is None else PlacementShard(dim)
     # A placement may name its dimension by a negative number.
-    cut = [p.dim % rank if isinstance(p, PlacementShard) else None for p in placements]
+    cut = [p.dim % rank if rank and isinstance(p, PlacementShard) else None for p in placements]
     for each in range(len(shape)) if axis is None else [axis]:
         # If two axes shard the same dimension, the earlier axis must have sharded it first. So this
         # axis cannot shard a dimension that a later axis shards already.

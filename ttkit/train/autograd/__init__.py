@@ -69,6 +69,8 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
+    # A `Parameter` may be sharded, or the copy of another one.
+    copy_of, shard_dim, expert, has_sharded_grad = "", None, False, False
 
     def __init__(self, value: Value, requires_grad: bool = True):
         self._value = value
@@ -128,6 +130,15 @@ class Tensor:
     def set_shard(self, value: Value) -> None:
         """Replace the ttnn tensor that an optimizer updates."""
         self.set_value(value)
+
+    def set_shard_grad(self, grad: Value) -> None:
+        """Replace the gradient of what an optimizer updates."""
+        self.set_grad(grad)
+
+    @property
+    def dtype(self):
+        """The type of the values."""
+        return self.get_value().dtype
 
     def shape(self) -> list[int]:
         """Return the shape on one device."""

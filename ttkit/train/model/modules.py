@@ -114,11 +114,6 @@ class Parameter(Tensor):
         """Return the shape of the weight that a chip computes with, as a list."""
         return list(self.local_shape)
 
-    @property
-    def dtype(self):
-        """The type of the values."""
-        return self.get_value().dtype
-
     def get_value(self) -> Value:
         """Return the ttnn tensor that the chips keep: with ZeRO 3 a shard of the weight on each.
 
