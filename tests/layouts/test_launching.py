@@ -105,6 +105,16 @@ def test_what_is_searched_is_planned_alike_from_its_folder(searches, tmp_path):
             assert len(ranks) == each.layout.pp * each.place.replicas
 
 
+def test_experts_over_hosts_are_shared_on_each(tmp_path):
+    config = replace(TINY, num_experts=4, experts_per_token=2)
+    found = plan_layouts(config, "n300", 16, hosts=2)
+    chosen = [each for each in found.fitting if each.layout.ep > 1]
+    assert {each.layout.ep for each in chosen} == {2} and any(e.layout.dp == 4 for e in chosen)
+    for number, each in enumerate(chosen):
+        found.write(tmp_path / str(number), each)
+        planned_alike(each, tmp_path / str(number) / "train.yaml", "n300")
+
+
 def test_what_cannot_run_and_what_is_there_is_not_written(searches, tmp_path, capsys):
     found = searches[1]
     found.write(tmp_path / "a", found.best)
@@ -131,7 +141,7 @@ def trained(found, each, folder):
     changed = "training_config:\n  max_steps: 2\n  eval_every: 0\n  checkpoint_dir: ''\n"
     file.write_text(file.read_text().replace("training_config:\n", changed))
     words = [str(BIN / word) if word == "ttkit" else word for word in shlex.split(lines[1])]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=folder)
+    done = subprocess.run(["env", *words], capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -150,6 +150,7 @@ def test_training_is_that_of_one_chip(tmp_path):
     for index, (name, devices) in enumerate(RUNS.items()):
         how = {"model": model, "eval_every": 2, "max_steps": 4}
         how |= {"zero": ZERO.get(name, 0), "use_clip_grad_norm": True}
+        how["sp"] = "TP" in name
         with trainer(devices, **how) as run:
             sharded = [p for p in run.parameters.values() if p.zero_dim is not None]
             assert bool(sharded) == (name in ZERO)

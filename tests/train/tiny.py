@@ -29,7 +29,7 @@ DEVICES = {
 }
 
 
-def tiny(form="one", *, model=None, scheduler=None, zero=0, **training):
+def tiny(form="one", *, model=None, scheduler=None, zero=0, sp=False, **training):
     """Settings of a run: a name of DEVICES, fields of the model that differ, fields of the
     training that differ.
     """
@@ -39,7 +39,7 @@ def tiny(form="one", *, model=None, scheduler=None, zero=0, **training):
         transformer_config=replace(MODEL, **(model or {})),
         device_config=devices,
         scheduler_config=scheduler or SchedulerConfig(),
-        layout=LayoutConfig(zero=zero),
+        layout=LayoutConfig(zero=zero, sequence_parallel=sp),
     )
 
 

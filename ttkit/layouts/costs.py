@@ -161,7 +161,10 @@ def traffic_between_meshes(
         width = job.config.embedding_dim
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
         rows = job.rows(layout) * in_tiles(length)
-        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, 0, rows)]
+        # Each chunk sends activations forward and gradients back, but not beyond the model's ends,
+        # which both stages of two have.
+        many = 2 * layout.chunks - (layout.pp == 2)
+        messages = [("PP activations", many * layout.micro_batches, 0, rows)]
         # The first and the last stage send each other their gradients of a tied embedding table at
         # the same time.
         if job.config.is_tied:

@@ -162,8 +162,9 @@ def _meshes_in_a_line(system: System, shape: tuple[int, int], count: int) -> str
     return descriptor_text(MeshGraphDescriptor(tuple(meshes), tuple(joined)))
 
 
-def write_run(folder: AnyPath, files: dict[str, str]) -> str:
-    """Write the files of a run into a folder, and return the commands that run it.
+def write_run(folder: AnyPath, files: dict[str, str], system: str) -> str:
+    """Write the files of a run into a folder, and return the commands that plan and start it on a
+    system.
 
     Raises:
         TTKitError: the folder already has one of the files, or a file cannot be written.
@@ -177,4 +178,4 @@ def write_run(folder: AnyPath, files: dict[str, str]) -> str:
         write_whole(path / name, text, asked)
     train = f"ttkit train --config {shlex.quote(str(path / CONFIG))}"
     run = f"ttkit run --config {shlex.quote(str(path))} {train}" if HOSTS in files else train
-    return f"{train} --plan\n{run}"
+    return f"{train} --plan --system {system}\nTTKIT_SYSTEM={system} {run}"

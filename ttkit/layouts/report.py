@@ -253,4 +253,5 @@ class Layouts(Choices):
         if chosen.refused:
             fail(f"write {chosen.layout}", chosen.refused, "a layout that fits")
         beside = launch_files(self.machine, chosen.place, chosen.layout.pp)
-        return write_run(folder, {CONFIG: self.yaml(chosen)} | beside)
+        files = {CONFIG: self.yaml(chosen)} | beside
+        return write_run(folder, files, self.machine.system.name)

@@ -92,12 +92,12 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     """Yield the variants of a layout: what its chips share (experts, sequence, ZeRO stage), and
     whether backward recomputes. Variants that need less memory come first.
     """
-    shares = layout.dp // replicas > 1 or layout.cp > 1
+    dp = layout.dp // replicas  # of one mesh
+    shares = dp > 1 or layout.cp > 1
     # If only hosts have replicas, ZeRO-1 is the only stage that can share something.
     stages = range(3, -1, -1) if shares else range(replicas > 1, -1, -1)
     shared = [True, False] if layout.tp > 1 else [False]
-    experts = bool(job.config.num_experts) and layout.dp > 1
-    for ep in (layout.dp, 1) if experts else (1,):
+    for ep in (dp, 1) if job.config.num_experts and dp > 1 else (1,):
         for sequence, again, zero in itertools.product(shared, (True, False), stages):
             yield replace(layout, ep=ep, zero=zero, sequence_parallel=sequence, recompute=again)
 
@@ -307,4 +307,5 @@ def explore_layouts(start: Mapping[str, Any], **choices: Any) -> None:
     def draw(**values) -> LayoutMap:
         return LayoutMap(plan_layouts(**{**start, **values}))
 
-    play(draw, start={name: start[name] for name in choices}, **choices)
+    begin = {name: start[name] for name in choices if name in start}
+    play(draw, start=begin, **choices)

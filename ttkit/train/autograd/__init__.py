@@ -70,7 +70,9 @@ class Tensor:
 
     __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
     # A `Parameter` may be sharded, or the copy of another one.
-    copy_of, shard_dim, expert, has_sharded_grad = "", None, False, False
+    copy_of = ""
+    shard_dim: int | None = None
+    expert = has_sharded_grad = False
 
     def __init__(self, value: Value, requires_grad: bool = True):
         self._value = value

@@ -104,7 +104,8 @@ class Layout:
         tp: tensor parallel: the number of chips that share each layer.
         pp: pipeline parallel: the number of stages that share the blocks, each on its own mesh.
         cp: context parallel: the number of chips that share each sequence.
-        ep: expert parallel: the number of data-parallel chips that share the experts; 1 or `dp`.
+        ep: expert parallel: the number of data-parallel chips that share the experts; 1, or all
+            those of a mesh.
         zero: the stage of ZeRO: with 1 the optimizer's state is sharded, with 2 the gradients, too,
             with 3 the weights, too. The shards lie on the chips along the data-parallel and the
             context-parallel axis, so there are dp x cp of them.
@@ -188,6 +189,7 @@ class Layout:
             precision=training.precision,
             axes=axes,
         ).along(device.mesh_shape)
+        found = replace(found, ep=found.dp if shared.expert_parallel else 1)
         if device.enable_pp:
             if not multihost.enabled:
                 fail(
@@ -211,8 +213,6 @@ class Layout:
                 "a worker sends a replica's gradient; chips that share a sequence have parts of it",
                 "enable_ddp or enable_tp",
             )
-        if shared.expert_parallel:
-            found = replace(found, ep=found.dp)
         if found.cp > 1:
             chunks = 2 * found.cp
             by = f"{chunks} chunks of whole tiles of {TILE}:"
@@ -421,7 +421,7 @@ class Layout:
             (self.sequence_parallel and tokens % (tp * TILE), f"sequence_parallel: tp {tp} does "
              f"not cut {tokens} tokens into whole tiles of {TILE}"),
             (self.zero and self.zero_shards == 1, f"zero {self.zero} needs dp or cp above 1"),
-            (self.ep not in (1, self.dp), f"ep {self.ep} is neither 1 nor dp {self.dp}"),
+            (self.dp % self.ep, f"ep {self.ep} does not divide dp {self.dp}"),
             (self.ep > 1 and not experts, f"ep {self.ep} for a model without experts"),
             (experts and experts % self.ep, f"ep {self.ep} does not divide {experts} experts"),
             (experts and cp > 1, f"cp {cp} with experts, whose capacity counts whole sequences"),

@@ -303,13 +303,18 @@ def one_copy(value: Value) -> np.ndarray:
 SEQUENCE = 2  # This is the dimension of the sequence in activations, [B, 1, S, E].
 
 
+def _is_cut(x: Tensor, layout: Layout) -> bool:
+    """Return whether the sequence is sharded between layers. The one token of a sampler is not."""
+    return layout.sequence_parallel and x.shape()[SEQUENCE] > 1
+
+
 def enter(x: Tensor, layout: Layout) -> Tensor:
     """Return x [B, 1, S, E], the input of column-parallel matmuls.
 
     Args:
         x: [B, 1, S, E], or with sequence parallelism each chip's shard, [B, 1, S / tp, E].
     """
-    if layout.sequence_parallel:
+    if _is_cut(x, layout):
         return all_gather(x, SEQUENCE, layout.tp_axis)
     return broadcast(x, layout.tp_axis)
 
@@ -318,7 +323,7 @@ def leave(x: Tensor, layout: Layout) -> Tensor:
     """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]. With sequence
     parallelism, return each chip's shard of the sum by a reduce-scatter, [B, 1, S / tp, E].
     """
-    if layout.sequence_parallel:
+    if _is_cut(x, layout):
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
     return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)
 
@@ -327,7 +332,7 @@ def local_part(x: Tensor, layout: Layout) -> Tensor:
     """Return each chip's shard of a replicated tensor, such as the position vectors. Without
     sequence parallelism, return the tensor itself.
     """
-    return scatter(x, SEQUENCE, layout.tp_axis) if layout.sequence_parallel else x
+    return scatter(x, SEQUENCE, layout.tp_axis) if _is_cut(x, layout) else x
 
 
 def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:

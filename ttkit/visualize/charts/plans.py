@@ -100,7 +100,9 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
         candidate: a `ttkit.layouts.search.Candidate`.
         dram: the memory of a chip in bytes.
     """
-    if candidate.memory:
+    if not candidate.memory:
+        yield Report(str(candidate.layout), ["<refused"], [[candidate.refused]])
+    else:
 
         def held(what: str, nbytes: float) -> list[str]:
             share = f"{nbytes / dram:.1%}" if nbytes > dram / 2000 else "below 0.1%"
