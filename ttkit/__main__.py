@@ -15,7 +15,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 
-from ttkit.errors import TTKitError
+from ttkit.errors import ERRORS
 from ttkit.lazy import attach
 
 # Each line lists a module and the commands that it defines.
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         status = int(command(parser, words[1:]))
         sys.stdout.flush()
         return status
-    except TTKitError as error:
+    except ERRORS as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -74,6 +74,7 @@ def _plain(kind: type[Exception]) -> type[Exception]:
 PLAIN: dict[type[Exception], type[Exception]] = {
     kind: _plain(kind) for kind in (TypeError, ValueError, IndexError)
 }
+ERRORS: tuple[type[Exception], ...] = TTKitError, *PLAIN.values()
 
 
 def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
