@@ -178,12 +178,15 @@ def test_rotary_by_neighbours(mesh, put, check, kinds, heads):
     check(ttnn.experimental.rotary_embedding_llama(x, cos, sin, matrix), reference, x, cos, sin)
 
 
-def test_rotary_by_neighbours_of_one_token(wide, put, check):
+def test_rotary_by_neighbours_of_one_token(wide, put, check, on_cores):
     x = put(wide, (1, 8, 4, 32), "S0R", B16)
     cos, sin = (put(wide, (1, 8, 1, 32), kind, B16) for kind in ("RR", "RS0"))
     one = np.eye(32, dtype=np.float32)[None, None]
     eye = ttkit.from_numpy(one, dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide)
-    out = ttnn.experimental.rotary_embedding_llama(x, cos, sin, eye, is_decode_mode=True)
+    turn = partial(ttnn.experimental.rotary_embedding_llama, is_decode_mode=True)
+    with pytest.raises(TTKitError, match="Expect input_tensor to be sharded"):
+        turn(x, cos, sin, eye)
+    out = turn(on_cores(x), cos, sin, eye)
     check(out, lambda x, cos, sin: x * cos + x * sin, x, cos, sin)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ttkit.errors import is_strict
 from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.ops import Array, Operands, looked_up, operation, shaped, spread
 from ttkit.sim.tensor import integers
@@ -112,6 +113,12 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
 
 
 # ---------------------------------------------------------------- a position for each user
+def needs_shards(token: Tensor) -> None:
+    """Refuse a decode step's input that is not sharded over the cores, in the strict dialect."""
+    if is_strict() and not token.is_sharded():
+        refuse("Expect input_tensor to be sharded", "ttnn.interleaved_to_sharded")
+
+
 @operation("experimental.paged_update_cache", "store", moves="part")
 def paged_update_cache(
     cache_tensor: Tensor,
@@ -134,6 +141,7 @@ def paged_update_cache(
             core.
         mesh_coords: only the chips at these coordinates write.
     """
+    needs_shards(input_tensor)
     on = _operands(cache_tensor, input_tensor, update_idxs_tensor, page_table)
     values, rows, table = on.arrays
     many, own, length, _ = cache_tensor.shard_shape

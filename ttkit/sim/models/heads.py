@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import refuse
-from ttkit.sim.models.cache import numbers
+from ttkit.sim.models.cache import needs_shards, numbers
 from ttkit.sim.ops import (
     Array,
     Operands,
@@ -114,6 +114,7 @@ def nlp_create_qkv_heads_decode(
 @operation("experimental.nlp_concat_heads_decode", "arrange")
 def nlp_concat_heads_decode(input_tensor: Tensor, *, num_heads: int) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
+    needs_shards(input_tensor)
     on = Operands(input_tensor)
     x = on.arrays[0][..., :num_heads, :]
     rows = [(0, 0)] * (x.ndim - 3) + [(0, 32 - x.shape[-3]), (0, 0), (0, 0)]
@@ -193,6 +194,8 @@ def rotary_embedding_llama(
     """
     others = (cos_cache, sin_cache, trans_mat)
     rows = input_tensor.shard_shape[-2]
+    if is_decode_mode:
+        needs_shards(input_tensor)
     return _turned(input_tensor, others, 1 if is_decode_mode else rows)
 
 
