@@ -96,7 +96,7 @@ def test_an_exercise_that_waits_is_a_card_with_hints(notebook, capsys):
     lessons.check("00.double", ...)
     row, _ = outputs.pop().children
     label, button = row.children
-    assert label.value == "exercise 00.double: not done yet" and not file.exists()
+    assert label.value == "○ exercise 00.double: not done yet" and not file.exists()
     button.click()
     assert "hint 1 of" in capsys.readouterr().out
 
@@ -107,12 +107,12 @@ def test_what_a_learner_tried_and_passed_is_kept(notebook):
         lessons.check("00.share", 7)
     row, reason, _ = outputs.pop().children
     label, _ = row.children  # The other one is the button for hints.
-    assert label.value == "exercise 00.share: not right yet"
+    assert label.value == "✗ exercise 00.share: not right yet"
     assert "the number of elements is not 7" in reason.value
     assert progress.saved()["exercises"] == {"00.share": "tried"}
     lessons.check("00.share", 384)
     (label,) = outputs.pop().children[0].children
-    assert label.value == "exercise 00.share: 384 elements on each device"
+    assert label.value == "✓ exercise 00.share: 384 elements on each device"
     with pytest.raises(lessons.CheckFailed):
         lessons.check("00.share", 7)
     lessons.check("00.double", ...)

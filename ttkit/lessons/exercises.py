@@ -312,7 +312,8 @@ def _show_state(name: str, state: str, wrong: str = "", done: bool = False) -> N
             hint(name)
 
     button.on_click(press)
-    row = widgets.HBox([widgets.Label(label), *([] if done else [button])])
+    mark = "✓" if done else "✗" if wrong else "○"
+    row = widgets.HBox([widgets.Label(f"{mark} {label}"), *([] if done else [button])])
     reason = [widgets.HTML(on_page(message_box(wrong)))] if wrong else []
     card = widgets.VBox([row, *reason, hints])
     card.add_class("ttkit-done" if done else "ttkit-to-do")

@@ -80,7 +80,7 @@ class Lane(NamedTuple):
     """A row of bars.
 
     Attributes:
-        name, about: the two lines of text beside the lane.
+        name, about: the two lines of text beside the lane. `about` has the colour.
         never: bars that never start, in their order. They are drawn after the end of the axis.
     """
 
@@ -88,6 +88,7 @@ class Lane(NamedTuple):
     bars: Sequence[Bar]
     about: str = ""
     never: Sequence[Bar] = ()
+    colour: str = "var(--soft)"
 
 
 class Arrow(NamedTuple):
@@ -156,7 +157,7 @@ class Lanes(Drawing):
             top = self.head + row * LANE
             first, second = (14, 29) if lane.name and lane.about else (22, 22)
             self.words(0, top + first, lane.name, **LEFT_WORDS, font_weight=BOLD)
-            self.words(0, top + second, lane.about, **LEFT_WORDS, fill="var(--soft)")
+            self.words(0, top + second, lane.about, **LEFT_WORDS, fill=lane.colour)
             self.box((LEFT, top + 2, empty, BOX), rx=0, fill="var(--empty)", stroke="none")
             self._bars(lane.bars, top + 2)
             for i, bar in enumerate(lane.never):
@@ -183,12 +184,11 @@ class Lanes(Drawing):
         (x, top), (_, bottom) = self._spot(0, end), self._spot(len(lanes) - 1, end)
         with self.moving(0, end * self.rate, (LEFT - x, 0), end * self.rate):
             self.line((x, top - BOX / 2), (x, bottom + BOX / 2), stroke="var(--ink)")
-        ways = [(tone(arrow.lane), *arrow[:4]) for arrow in arrows]
-        for row, lane in enumerate(lanes):
-            ways += [("white", row, b.start, row, b.end) for b in lane.bars if b.trace == "0"]
-        for fill, source, start, to, end in ways:
+        ways = [(tone(arrow.lane), 0, *arrow[:4]) for arrow in arrows]
+        for row, lane in enumerate(lanes):  # A dot in a bar is 8 px lower, below the bar's text.
+            ways += [("white", 8, row, b.start, row, b.end) for b in lane.bars if b.trace == "0"]
+        for fill, down, source, start, to, end in ways:
             (x1, y1), (x2, y2) = self._spot(source, start), self._spot(to, end)
-            down = 8 * (fill == "white")  # The dot below the text of a bar does not cover it.
             took = (end - start) * self.rate
             with self.moving(start * self.rate, took, (x1 - x2, y1 - y2), took):
                 self.add("circle", cx=x2, cy=y2 + down, r=6 - down / 4, fill=fill, stroke=INK)

@@ -9,7 +9,7 @@ import numpy as np
 from ttkit.errors import TTKitError
 from ttkit.plans import Action, Schedule, Timetable
 from ttkit.plans.schedule import KINDS, Slot, timetable
-from ttkit.visualize.drawing import ROLES, Figure
+from ttkit.visualize.drawing import BAD, ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
 # Each kind of action has a colour and a hatching. A gap is the distance in px between the lines of
@@ -32,6 +32,7 @@ class SchedulePicture:
         problem: the reason why the schedule does not work, or "".
         until: the time at which the axis ends, if that is later than the last action.
         moving: whether time runs along the axis; a dot then follows the first micro-batch.
+        room: how many micro-batches' activations fit on a stage; 0 for any number.
     """
 
     table: Timetable
@@ -39,6 +40,7 @@ class SchedulePicture:
     problem: str = ""
     until: float = 0.0
     moving: bool = False
+    room: int = 0
 
     @property
     def schedule(self) -> Schedule:
@@ -72,7 +74,7 @@ class SchedulePicture:
             slots = self.table.slots[stage]
             actions = self.schedule.actions[stage]
             about = [] if in_title else [f"bubble {bubbles[stage]:.1%}"]
-            about.append(f"holds {held:.4g}")
+            about.append(f"holds {held:.4g}" + (f" of {self.room}" if self.room else ""))
             if len(slots) < len(actions):
                 about.append(f"waits at {actions[len(slots)]}")
             found.append((f"stage {stage}", slots, ", ".join(about)))
@@ -126,9 +128,11 @@ class SchedulePicture:
             drag = f"{stage} {action}" if touchable else ""
             return Bar(start, end, action.kind, str(action), fill, drag, str(action.micro_batch))
 
+        held = self.schedule.peak_activations()
         for stage, (name, slots, about) in enumerate(self.rows):
             never = [bar(stage, action) for action in self.schedule.actions[stage][len(slots) :]]
-            lanes.append(Lane(name, [bar(stage, *slot) for slot in slots], about, never))
+            colour = BAD if 0 < self.room < held[stage] else "var(--soft)"
+            lanes.append(Lane(name, [bar(stage, *s) for s in slots], about, never, colour))
         axis = "time" if self.unit else "time, in forwards of one stage"
         axis += "; paler: a later chunk of its stage" if chunks > 1 else ""
         drawing = Lanes(lanes, LOOKS, self.end_s, title=repr(self), idle="bubble: waits",

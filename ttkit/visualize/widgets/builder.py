@@ -279,7 +279,7 @@ class ScheduleEditor(Touched):
     # ------------------------------------------------------------ on a page that reports moves
     def figure(self) -> Figure:
         """Return the picture of the schedule, whose boxes can be dragged on a `touchable` page."""
-        found = schedule_picture(self.schedule).figure(touchable=True)
+        found = replace(schedule_picture(self.schedule), room=self.room).figure(touchable=True)
         return Figure(found.title, found.drawings, [KEYS], repr(self), self.problem)
 
     def act(self, text: str) -> str:
