@@ -22,8 +22,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "lazy": {"errors"},
     "waiting": {"errors"},
-    "words": set(),
-    "hardware": set(),
+    "words": set(), "hardware": set(),
     "descriptors": {"hardware"},
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},
@@ -33,7 +32,7 @@ MAY_IMPORT = {
     "layouts": {"backend", "hardware", "plans", "sim", "train"},
     "profiling": {"backend", "hardware", "plans", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
-}
+}  # fmt: skip
 # Inside a function only: bytes in use, which no object carries; the tables of a training plan; an
 # engine, a program of its own, starts the real library before MPI; the linter asks training for the
 # check of a training configuration.

@@ -37,17 +37,13 @@ def test_what_is_out_of_scope_is_little():
 @pytest.mark.parametrize(
     "name, kind",
     [
-        ("add", "here"),
-        ("experimental.nlp_concat_heads", "here"),
-        ("DataType.BFLOAT16", "here"),
-        ("MathFidelity.HiFi2", "a hint"),
-        ("moreh_adam", "not here"),
-        ("DataType.FP8_E4M3", "not here"),
-        ("generic_op", "out of scope"),
+        ("add", "here"), ("experimental.nlp_concat_heads", "here"), ("DataType.BFLOAT16", "here"),
+        ("MathFidelity.HiFi2", "a hint"), ("moreh_adam", "not here"),
+        ("DataType.FP8_E4M3", "not here"), ("generic_op", "out of scope"),
         ("avg_pool2d", "out of scope"),
         ("device.IsProgramRealtimeProfilerActive", "out of scope"),
     ],
-)
+)  # fmt: skip
 def test_kinds(name, kind):
     assert name in dict(make_ttnn.recorded())
     assert make_ttnn.kind_of(name) == kind

@@ -82,19 +82,11 @@ def test_fewer_keys_and_values_than_heads():
 # ---------------------------------------------------------------- rules
 MODELS = st.builds(
     lambda heads, blocks, inner: TransformerConfig(
-        model_type="llama",
-        num_heads=8 * heads,
-        num_groups=8,
-        embedding_dim=256 * heads,
-        intermediate_dim=256 * inner,
-        num_blocks=blocks,
-        vocab_size=5000,
-        max_sequence_length=256,
+        model_type="llama", num_heads=8 * heads, num_groups=8, embedding_dim=256 * heads,
+        intermediate_dim=256 * inner, num_blocks=blocks, vocab_size=5000, max_sequence_length=256,
     ),
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(1, 8),
-)
+    st.integers(1, 4), st.integers(1, 4), st.integers(1, 8),
+)  # fmt: skip
 ROOM = st.sampled_from(["t3000", "galaxy", "loudbox_bh"])
 
 

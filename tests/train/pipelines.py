@@ -65,16 +65,10 @@ class Run:
             gradient_accumulation_steps=1 if one_device else self.micro_batches,
             optimizer={"type": self.optimizer, "lr": rate}
             | ({"momentum": 0.9} if self.optimizer == "SGD" else {}),
-            learning_rate=rate,
-            max_steps=100,
-            num_epochs=100,
-            tokenizer_type="char",
-            checkpoint_dir=self.folder,
-            eval_every=0,
-            precision=self.precision,
-            use_clip_grad_norm=bool(self.clip),
-            clip_grad_norm_max_norm=self.clip or 1.0,
-        )
+            learning_rate=rate, max_steps=100, num_epochs=100, tokenizer_type="char",
+            checkpoint_dir=self.folder, eval_every=0, precision=self.precision,
+            use_clip_grad_norm=bool(self.clip), clip_grad_norm_max_norm=self.clip or 1.0,
+        )  # fmt: skip
         if one_device:
             return Settings(training_config=training, transformer_config=self.model)
         shape = (self.ddp, self.tp) if self.ddp > 1 or self.tp > 1 else (1, 1)

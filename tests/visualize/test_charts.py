@@ -70,18 +70,13 @@ def test_every_colour_stands_out_from_the_page(style):
 @pytest.mark.parametrize(
     "points",
     [
-        [(7, 3.25)],
-        [(step, 2.5) for step in range(30)],
-        [(1, 2.5), (2, math.nextafter(2.5, 3))],
-        [(0, 0.0), (1, 0.0)],
-        [(1, 4.2), (2, 1e13), (3, -2.5e30)],
-        [(1, 1.25e-9), (2, 1.5e-9)],
-        [(0.25, 1), (0.5, 2)],
-        [(1, 4.0), (2, 12.0), (3, math.nan), (4, 5.0), (5, math.inf)],
+        [(7, 3.25)], [(step, 2.5) for step in range(30)], [(1, 2.5), (2, math.nextafter(2.5, 3))],
+        [(0, 0.0), (1, 0.0)], [(1, 4.2), (2, 1e13), (3, -2.5e30)], [(1, 1.25e-9), (2, 1.5e-9)],
+        [(0.25, 1), (0.5, 2)], [(1, 4.0), (2, 12.0), (3, math.nan), (4, 5.0), (5, math.inf)],
         [(1, math.nan)],
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_odd_curves_are_drawn(points):
     chart = Curves("odd & <even> $x_1$", {"a $y$ <b>": points})
     html = chart._repr_html_()

@@ -41,15 +41,12 @@ def test_what_a_stage_holds_is_compared_with_its_room():
 @pytest.mark.parametrize(
     ("text", "stage", "row"),
     [
-        ("0 F1>0 B0", 0, "F0 B0 F1 F2 B1 B2"),
-        ("0 B0>0 F0", 0, "B0 F0 F1 F2 B1 B2"),
-        ("0 F1 right", 0, "F0 B0 F1 F2 B1 B2"),
-        ("1 B1 left", 1, "F0 B0 B1 F1 F2 B2"),
-        ("0 F0 left", 0, "F0 F1 B0 F2 B1 B2"),
-        ("0 B2 right", 0, "F0 F1 B0 F2 B1 B2"),
+        ("0 F1>0 B0", 0, "F0 B0 F1 F2 B1 B2"), ("0 B0>0 F0", 0, "B0 F0 F1 F2 B1 B2"),
+        ("0 F1 right", 0, "F0 B0 F1 F2 B1 B2"), ("1 B1 left", 1, "F0 B0 B1 F1 F2 B2"),
+        ("0 F0 left", 0, "F0 F1 B0 F2 B1 B2"), ("0 B2 right", 0, "F0 F1 B0 F2 B1 B2"),
         ("0 F1>1 B0", 0, "F0 F1 B0 F2 B1 B2"),
     ],
-)
+)  # fmt: skip
 def test_what_a_reader_does_on_the_page(text, stage, row):
     mine = editor()
     page = mine.act(text)
