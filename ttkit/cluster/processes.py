@@ -121,13 +121,14 @@ class Supervised:
         )
         self.pids["supervisor"] = self._process.pid
         threading.Thread(target=self._listen, args=(self._process, on_end), daemon=True).start()
-        order = {
-            "commands": commands,
-            "environment": environment,  # It may have secrets, so it is not written to a file.
-            "folders": list(map(str, self.folders)),
-            "streams": [*streams],
-        }
-        self.send(order)
+        self.send(
+            {
+                "commands": commands,
+                "environment": environment,  # It may have secrets, so it is not written to a file.
+                "folders": list(map(str, self.folders)),
+                "streams": [*streams],
+            }
+        )
 
     def send(self, value) -> None:
         """Send a value to the supervisor, unless the supervisor is gone.

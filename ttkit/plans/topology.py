@@ -32,7 +32,7 @@ class Topology:
     """
 
     name: str
-    chips: tuple[int, ...]
+    chips: Line
     shape: RowColumn
     cables: Ids
     links: int
@@ -88,7 +88,7 @@ class Topology:
         """Return True where a cable joins the ends of a line of three or more chips."""
         return len(line) > 2 and self.joined(line[-1], line[0])
 
-    def route(self, source: int, destination: int) -> tuple[int, ...]:
+    def route(self, source: int, destination: int) -> Line:
         """Return the chips of a shortest route over cables, with both ends. If there are several
         such routes, it goes along the row first.
         """
@@ -153,6 +153,12 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
 def _known(system: System, chips: Line, shape: RowColumn) -> Topology:
     there = set(chips)
     cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
-    links = system.links_per_pair
-    link = system.chip.link
-    return Topology(system.name, chips, shape, cables, links, link, all(system.wraps))
+    return Topology(
+        system.name,
+        chips,
+        shape,
+        cables,
+        system.links_per_pair,
+        system.chip.link,
+        all(system.wraps),
+    )

@@ -65,15 +65,13 @@ class Record(NamedTuple):
 # `get_device_tensors` share one memory, and a replay of a trace puts the array of one tensor into
 # another. The ids are those of the tape's weak references. The tape keeps these references, so no
 # other object can get the same id.
-Keys = tuple[int, int, int]
+Keys = tuple[int, ...]
 
 
 def keys_of(tensor) -> Keys:
     """Return the keys of a described tensor."""
-    own, memory, array = (
-        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
-    )
-    return own, memory, array
+    kept = (tensor.tensor, tensor.memory, tensor.array)
+    return tuple(0 if each is None else id(each) for each in kept)
 
 
 # ---------------------------------------------------------------- reading a tape

@@ -17,7 +17,7 @@ from weakref import ref
 
 from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
-from ttkit.sim.tensor import DataType, Layout, TensorTopology
+from ttkit.sim.tensor import DataType, Layout, Sizes, TensorTopology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import Grid
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
@@ -37,8 +37,8 @@ class DescribedTensor(NamedTuple):
             have the same values.
     """
 
-    shard_shape: tuple[int, ...]
-    padded: tuple[int, ...]
+    shard_shape: Sizes
+    padded: Sizes
     dtype: DataType
     layout: Layout
     grid: Grid
@@ -47,7 +47,7 @@ class DescribedTensor(NamedTuple):
     tensor: ref[Any]
     memory: ref[Any] | None
     array: ref[Any] | None
-    lead: tuple[int, ...]
+    lead: Sizes
 
     @classmethod
     def of(cls, tensor: Tensor) -> DescribedTensor:
@@ -64,7 +64,7 @@ DESCRIBED = attrgetter(*DescribedTensor._fields[:7])
 class HostArray(NamedTuple):
     """A description of an array or a torch tensor in a call: everything except the values."""
 
-    shape: tuple[int, ...]
+    shape: Sizes
     dtype: str
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ttkit.errors import fail
+from ttkit.files import AnyPath
 from ttkit.words import counted
 
 T = TypeVar("T")
@@ -116,9 +117,7 @@ def own_address(other: str) -> str:
 
 
 # ---------------------------------------------------------------- commands
-def command(
-    host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None
-) -> list[str]:
+def command(host: str, words: Sequence[str], folder: AnyPath = "") -> list[str]:
     """Return the ssh command that runs `words` on a host, with each word unchanged.
 
     Example:

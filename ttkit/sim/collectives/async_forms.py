@@ -141,8 +141,7 @@ def joined(call: Call, tensor: Tensor) -> Array:
 
 
 def _exchanged(call: Call):
-    into, cut = (axis_of(call.tensor, dim) for dim in call.others)
-    return along(call, into, cut)
+    return along(call, *(axis_of(call.tensor, dim) for dim in call.others))
 
 
 EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"

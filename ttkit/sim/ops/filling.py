@@ -36,9 +36,9 @@ def _filled(
     if device is not None:
         device.check_open()
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()))
-    kind = (dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR)
-    place = (grid, topology, device)
-    return _made(integers(shape, None, 0), fill_value, *kind, *place)
+    dtype = dtype or DataType.BFLOAT16
+    layout = layout or Layout.ROW_MAJOR
+    return _made(integers(shape, None, 0), fill_value, dtype, layout, grid, topology, device)
 
 
 def _filled_like(
@@ -60,12 +60,11 @@ def _filled_like(
     return _made(shape, fill_value, dtype, layout, tensor.grid, tensor.topology, tensor.mesh)
 
 
-def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tensor:
+def _made(shape, value: float, dtype: DataType, layout: Layout, grid, topology, mesh) -> Tensor:
     """Return a tensor with one value everywhere; whole numbers are not converted to float32."""
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
-    made = new_tensor(None, dtype, layout, *place, shape=shape)
-    grid, _, mesh = place
+    made = new_tensor(None, dtype, layout, grid, topology, mesh, shape=shape)
     shape = (1,) * grid.lead + shape
     if mesh is not None and not mesh.has_values:
         made.rebind(absent(shape, dtypes.numpy_dtype(dtype)))
@@ -114,8 +113,9 @@ def allocate_tensor_on_device(
     how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
     made = full(shape, 0, device=mesh_device, **how)
     over = mesh_device.shape
-    coords = mesh_device.grid.covers
-    made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
+    made.topology = TensorTopology(
+        over, [PlacementReplicate()] * over.dims(), mesh_device.grid.covers
+    )
     return made
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware import chips
 from ttkit.sim import blocks
-from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor import DataType, Layout, Sizes
 from ttkit.sim.tensor.absent import Absent, absent
 
 Array = np.ndarray
@@ -206,7 +206,7 @@ def element_size(dtype: DataType, /) -> int:
     return TILE_BYTES[dtype] // 1024
 
 
-def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+def padded(shape: Sizes, layout: Layout) -> Sizes:
     """Return the shape that is stored: in tiles, the last two sizes are multiples of 32.
 
     It has at least one dimension, and in tiles at least two.
@@ -222,18 +222,18 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 @functools.cache
-def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
+def stored(shape: Sizes, layout: Layout, dtype: DataType) -> tuple[Sizes, int]:
     """Return the stored shape of a shard, and its bytes."""
     whole = padded(shape, layout)
     return whole, bytes_of(whole, dtype)
 
 
-def plane(padded: tuple[int, ...]) -> tuple[int, int]:
+def plane(padded: Sizes) -> tuple[int, int]:
     """Return (rows, columns) of a stored shape as one matrix: leading dimensions count as rows."""
     return math.prod(padded[:-1]), padded[-1]
 
 
-def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
+def shards_of(padded: Sizes, shard: Sequence[int]) -> tuple[int, int]:
     """Return how many shards cover a stored shape, down and across."""
     height, width = plane(padded)
     return -(-height // shard[0]), -(-width // shard[1])

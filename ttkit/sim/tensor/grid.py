@@ -117,8 +117,7 @@ def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
 
 def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
     """Return True where a coordinate lies in a mesh of this shape."""
-    sizes = zip(coordinate, shape)
-    return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
+    return len(coordinate) == len(shape) and all(0 <= c < n for c, n in zip(coordinate, shape))
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:

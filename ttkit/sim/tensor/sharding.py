@@ -21,6 +21,7 @@ from ttkit.sim.tensor import (
     ShardOrientation,
     ShardShapeAlignment,
     ShardStrategy,
+    Sizes,
     TensorMemoryLayout,
 )
 from ttkit.sim.tensor.dtypes import Tile, padded, plane, shards_of
@@ -414,7 +415,7 @@ class TensorSpec(_Fields):
     block_sharded = partialmethod(_even, BLOCK)
 
 
-def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) -> None:
+def check_fits(config: MemoryConfig, padded: Sizes, layout: Layout) -> None:
     """Check that a configuration fits a tensor of this stored shape.
 
     Raises:

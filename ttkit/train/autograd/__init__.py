@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ttkit import ttnn
-from ttkit.backend import from_numpy, to_numpy
+from ttkit.backend import Array, from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
 Value = Any  # A value is a ttnn.Tensor of the simulator or of the real library.
+Gradients = list[Value]  # There is one for each input of an operation.
 # A `Backward` takes the gradient of a result, and returns a gradient, or None, for each input.
 Backward = Callable[[Value], Sequence[Value | None]]
 
@@ -38,7 +37,7 @@ FREED = Node("an operation that backward has freed", (), lambda grad: ())
 OF_ARRAYS = (None, ttnn.bfloat16, ttnn.float32, ttnn.int32, ttnn.uint32)
 
 
-class Values(np.ndarray):
+class Values(Array):
     """An array that `float` converts if it has one element, whatever its shape.
 
     NumPy 2.4 does not convert an array that has dimensions.
@@ -79,7 +78,7 @@ class Tensor:
     @classmethod
     def from_numpy(
         cls,
-        array: np.ndarray,
+        array: Array,
         layout=None,
         new_type=None,
         mapper=None,
@@ -104,7 +103,7 @@ class Tensor:
         )
         return cls(value, requires_grad)
 
-    def to_numpy(self, new_type=None, composer=None) -> np.ndarray:
+    def to_numpy(self, new_type=None, composer=None) -> Array:
         """Return the values, joined by `composer` if there are several shards."""
         value = self.get_value() if new_type is None else ttnn.typecast(self.get_value(), new_type)
         return to_numpy(value, mesh_composer=composer).view(Values)

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ttkit.backend import constant
+from ttkit.backend import Array, constant
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops, recompute
 from ttkit.train.config.layout import TILE, Layout, check_divisible, in_tiles
@@ -54,7 +54,7 @@ class Rotary(Module):
         self.layout = layout
         self._tables: dict[tuple[int, int], tuple[Value, Value]] = {}
 
-    def frequencies(self) -> np.ndarray:
+    def frequencies(self) -> Array:
         """Return the radians per position of each pair, [d / 2], scaled as in Llama 3.1 if
         rope_scaling is set.
         """
@@ -81,9 +81,9 @@ class Rotary(Module):
             cp_dim: with 2 the positions are sharded over the context-parallel chips.
         """
 
-        def table(function) -> np.ndarray:
+        def table(function) -> Array:
             angles = np.outer(np.arange(start, start + length), self.frequencies())
-            turned: np.ndarray = function(np.repeat(angles, 2, axis=1)[None, None])
+            turned: Array = function(np.repeat(angles, 2, axis=1)[None, None])
             return turned.astype(np.float32)
 
         if (start, length) not in self._tables:

@@ -36,7 +36,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.backend import to_numpy
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, recorded
+from ttkit.train.autograd import Gradients, Tensor, Value, recorded
 from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext, socket_config
@@ -99,7 +99,7 @@ def _collective(
         return tensor
     value = forward(tensor.full(), *dims, cluster_axis=cluster_axis)
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         return [back(grad, *reversed(dims), cluster_axis=cluster_axis)]
 
     return recorded(name, value, [tensor], backward)
@@ -139,9 +139,9 @@ def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) ->
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
     """Return each device's slice of the sum over the devices."""
-    forward = ttnn.reduce_scatter
-    back = ttnn.all_gather
-    return _collective("reduce_scatter", tensor, forward, back, cluster_axis, dim)
+    return _collective(
+        "reduce_scatter", tensor, ttnn.reduce_scatter, ttnn.all_gather, cluster_axis, dim
+    )
 
 
 def all_gather(
@@ -221,7 +221,7 @@ def cross_entropy_loss(
         each = ttnn.typecast(each, ttnn.float32)
     loss = ttnn.sum(each, keepdim=True) * (1 / tokens)
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         probs = powers * ttnn.reciprocal(total)
         return [(probs - chosen) * (grad * (1 / tokens))]
 

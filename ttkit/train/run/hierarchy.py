@@ -21,12 +21,11 @@ from ttkit.errors import fail
 from ttkit.plans.schedule import Message, StageChunk
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.model.modules import Parameter, Parameters
+from ttkit.train.model.modules import Array, Parameter, Parameters
 from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
-Array = np.ndarray
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
 
 
