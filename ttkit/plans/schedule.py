@@ -277,6 +277,9 @@ class Slot(NamedTuple):
         return f"{self.action} {self.start_s:g}-{self.end_s:g}"
 
 
+Slots = tuple[tuple[Slot, ...], ...]  # Each stage has a row.
+
+
 @dataclass(frozen=True)
 class Timetable:
     """The times of all actions; `slots[stage]` has those of a stage, in order of time.
@@ -288,7 +291,7 @@ class Timetable:
     """
 
     schedule: Schedule
-    slots: tuple[tuple[Slot, ...], ...]
+    slots: Slots
 
     @cached_property
     def time_s(self) -> float:
@@ -328,9 +331,7 @@ def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2) -> 
     return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))
 
 
-def _play(
-    schedule: Schedule, duration: Callable[[int, Action], float]
-) -> tuple[tuple[Slot, ...], ...]:
+def _play(schedule: Schedule, duration: Callable[[int, Action], float]) -> Slots:
     """Return the actions of each stage with their times. A stage stops before an action whose input
     never arrives, or which needs an earlier action that the stage has not done.
     """

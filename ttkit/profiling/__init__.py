@@ -270,9 +270,8 @@ class Profile(Reader):
         rows = []
         for name, time in sorted(spent.items(), key=lambda pair: -pair[1]):
             records = groups[name]
-            one = groups[name][0]
             shown, share = "not modelled", ""
-            if one.kind != HOST:
+            if records[0].kind != HOST:
                 shown = short(time, "s")
                 share = f"{100 * time / (sum(spent.values()) or 1):.0f} %"
             counts = (

@@ -125,6 +125,7 @@ class Event:
         return tensors_in(self.result)
 
 
+@dataclass(eq=False, repr=False)
 class Tape:
     """Events in the order of their calls.
 
@@ -139,19 +140,12 @@ class Tape:
         part: a name for what the program is doing now; a program that has parts sets it.
     """
 
+    keeps: Container[str] = ()
+    before: Callable[[Event], None] | None = None
+    after: Callable[[Event, Any], None] | None = None
+    events: list[Event] = field(default_factory=list)
+    part: str = ""
     mesh: Any = None  # This is the mesh without values on which the calls run, if there is one.
-
-    def __init__(
-        self,
-        keeps: Container[str] = (),
-        before: Callable[[Event], None] | None = None,
-        after: Callable[[Event, Any], None] | None = None,
-    ):
-        self.events: list[Event] = []
-        self.part = ""
-        self.keeps = keeps
-        self.before = before
-        self.after = after
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""
