@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ttkit.errors import fail
-from ttkit.plans.plan import Plan, Transfer
+from ttkit.plans.plan import Bundle, Plan, Transfer
 from ttkit.plans.topology import Line, Topology
 from ttkit.words import counted
 
-Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 Steps = list[list[Transfer]]
 ALGORITHMS = ("line", "ring")
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.topology import Line, Topology
+from ttkit.plans.topology import Line, Pair, Topology
 from ttkit.words import numbered
 
 Array = np.ndarray
+Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 # The outer keys are chips, the inner keys are chunks. A value is what a chip holds of a chunk.
 Holdings = dict[int, dict[int, Any]]
 
@@ -39,12 +40,12 @@ class Transfer:
 
     source: int
     destination: int
-    chunk: int | tuple[int, ...]
+    chunk: int | Bundle
     bytes: int = 0
     reduce: bool = False
 
     @property
-    def chunks(self) -> tuple[int, ...]:
+    def chunks(self) -> Bundle:
         """The chunks of the message."""
         return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
 
@@ -300,12 +301,12 @@ class Plan:
         return ((number, t) for number, step in enumerate(self.steps, 1) for t in step)
 
     @cached_property
-    def bytes_per_link(self) -> dict[tuple[int, int], int]:
+    def bytes_per_link(self) -> dict[Pair, int]:
         """The bytes that each chip sends to each neighbour: {(source, destination): bytes}.
 
         All links of the pair count together. Each link of a transfer carries an equal part of it.
         """
-        counted: Counter[tuple[int, int]] = Counter()
+        counted: Counter[Pair] = Counter()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes
         return dict(sorted(counted.items()))

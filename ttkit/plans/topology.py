@@ -10,6 +10,7 @@ from ttkit.hardware.systems import Ids, RowColumn, system_named
 
 LINE, RING = "LINE", "RING"
 Line = tuple[int, ...]  # These are device ids in the order of the line.
+Pair = tuple[int, int]  # These are the device ids of two chips.
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Topology:
     cables: Ids
     links: int
     link: Link
-    is_torus: bool = False
+    is_torus: bool
 
     def __repr__(self) -> str:
         return f"Topology({self.name} {self.shape[0]}x{self.shape[1]}, {self.links} links a pair)"
@@ -48,7 +49,7 @@ class Topology:
         return {chip: i for i, chip in enumerate(self.chips)}
 
     @functools.cached_property
-    def pairs(self) -> frozenset[tuple[int, int]]:
+    def pairs(self) -> frozenset[Pair]:
         """Every (chip, chip) that a cable joins, in both orders."""
         return frozenset((a, b) for a in self.chips for b in self.neighbours(a))
 

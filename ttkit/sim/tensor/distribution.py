@@ -24,6 +24,7 @@ from ttkit.sim.tensor import (
 )
 from ttkit.sim.tensor.grid import (
     Coordinate,
+    Coordinates,
     Grid,
     devices_of,
     grid_over,
@@ -268,7 +269,7 @@ class CppMeshToTensor(_Distribution):
             sizes[dim] *= count
         return whole.transpose(order).reshape(sizes)
 
-    def _known(self, grid: Grid) -> tuple[Coordinate, ...]:
+    def _known(self, grid: Grid) -> Coordinates:
         """Return the composer's devices that have a shard; refuse one outside the tensor's mesh."""
         mesh = grid.mesh_shape
         for coordinate in self._coords:

@@ -52,7 +52,7 @@ def _round_block(values: Array, out: Array, carry: Array) -> None:
     np.bitwise_and(out, UPPER, out)
 
 
-def round_bfloat16(array: Array, *, in_place: bool = False) -> Array:
+def round_bfloat16(array: Array, *, in_place: bool) -> Array:
     """Round float32 values to the nearest bfloat16, ties to even.
 
     Infinities do not change. A NaN stays a NaN if its low 16 bits are zero, which is true of the

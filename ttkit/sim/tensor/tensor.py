@@ -126,7 +126,7 @@ def bytes_in_use() -> Counter[int]:
     return used
 
 
-def most_in_use(mesh: MeshDevice | None = None) -> int:
+def most_in_use(mesh: MeshDevice | None) -> int:
     """Return the DRAM bytes in use of the chip that holds most.
 
     Args:

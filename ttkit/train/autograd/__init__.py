@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ttkit import ttnn
 from ttkit.backend import Array, from_numpy, to_numpy
 from ttkit.errors import fail
@@ -37,7 +39,7 @@ FREED = Node("an operation that backward has freed", (), lambda grad: ())
 OF_ARRAYS = (None, ttnn.bfloat16, ttnn.float32, ttnn.int32, ttnn.uint32)
 
 
-class Values(Array):
+class Values(np.ndarray):
     """An array that `float` converts if it has one element, whatever its shape.
 
     NumPy 2.4 does not convert an array that has dimensions.

@@ -26,6 +26,7 @@ from ttkit.train.config.settings import (
 )
 
 TILE = 32
+Axis = int | None  # This is a mesh axis, or None if no mesh axis is meant.
 SHARED_ALONG = {
     # Without ZeRO, the chips along the axes of DDP and CP hold equal values. ZeRO shards these.
     "zero": ("enable_ddp", "enable_cp"),
@@ -267,21 +268,21 @@ class Layout:
         """
         return replace(self.along(mesh.shape), device=mesh)
 
-    def _axis(self, name: str) -> int | None:
+    def _axis(self, name: str) -> Axis:
         return dict(self.axes or ()).get(name)
 
     @property
-    def dp_axis(self) -> int | None:
+    def dp_axis(self) -> Axis:
         """The mesh axis along which replicas of the model share a batch."""
         return self._axis("dp")
 
     @property
-    def tp_axis(self) -> int | None:
+    def tp_axis(self) -> Axis:
         """The mesh axis along which chips share each layer."""
         return self._axis("tp")
 
     @property
-    def cp_axis(self) -> int | None:
+    def cp_axis(self) -> Axis:
         """The mesh axis along which chips share each sequence."""
         return self._axis("cp")
 
