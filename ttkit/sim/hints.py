@@ -30,9 +30,12 @@ class Record(SimpleNamespace):
     def __init__(self, **given):
         bound, problem = bind(self.takes, (), given)
         if bound is None:
-            cure = f"by name: {', '.join(self.takes.parameters)}"
-            rule = f"incompatible function arguments: {problem}"
-            fail(type(self).__name__, rule, cure, TypeError)
+            fail(
+                type(self).__name__,
+                f"incompatible function arguments: {problem}",
+                f"by name: {', '.join(self.takes.parameters)}",
+                TypeError,
+            )
         bound.apply_defaults()
         super().__init__(**bound.arguments)
 

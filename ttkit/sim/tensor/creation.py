@@ -56,11 +56,16 @@ def _host_array(data) -> tuple[Array, str]:
             array = data.numpy()
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
-        rule = f"incompatible function arguments: {what}"
-        refuse(rule, "torch.tensor(...) or np.array(...)", TypeError)
+        refuse(
+            f"incompatible function arguments: {what}",
+            "torch.tensor(...) or np.array(...)",
+            TypeError,
+        )
     if name not in FROM_HOST:
-        rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
-        refuse(rule, "x.float() or x.astype(np.float32) first")
+        refuse(
+            f"unsupported host type {name}; known: {', '.join(FROM_HOST)}",
+            "x.float() or x.astype(np.float32) first",
+        )
     return array, name
 
 
@@ -72,8 +77,10 @@ def onto_device(device: MeshDevice, array: Array, grid: Grid) -> tuple[Array, Gr
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
         if not is_inside(coordinate, shape):
-            rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
-            refuse(rule, "a mapper made for this mesh")
+            refuse(
+                f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}",
+                "a mapper made for this mesh",
+            )
     there = grid_over(shape, grid.covers, device.owners)
     return restricted(array, grid, there), there
 
@@ -108,8 +115,9 @@ def from_torch(
     dtype = dtype or FROM_HOST[name]
     if dtype in dtypes.BLOCK_FLOATS:
         if layout is Layout.ROW_MAJOR:
-            rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"
-            refuse(rule, "layout=ttnn.TILE_LAYOUT")
+            refuse(
+                "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!", "layout=ttnn.TILE_LAYOUT"
+            )
         layout = Layout.TILE
     mapper = chosen(mesh_mapper, CppTensorToMesh)
     if device is not None:
@@ -254,8 +262,10 @@ def _read(file_name) -> tuple[Tensor, tuple]:
         kind = DataType[dtype], Layout[layout]
         return new_tensor(values, *kind, grid_over(*there), label), source
     except Exception as error:  # A damaged or foreign file raises exceptions of many types.
-        cure = "a file that ttkit's ttnn.dump_tensor wrote, or another cache_file_name"
-        refuse(f"Unable to load the tensor from {file_name}: {error}", cure)
+        refuse(
+            f"Unable to load the tensor from {file_name}: {error}",
+            "a file that ttkit's ttnn.dump_tensor wrote, or another cache_file_name",
+        )
 
 
 @checked

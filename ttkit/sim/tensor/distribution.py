@@ -51,13 +51,21 @@ class _Config:
         names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
         given |= dict(zip(names, args))
         if len(args) > len(names) or set(given) - set(names):
-            form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
-            fail(what, "incompatible function arguments", form, TypeError)
+            fail(
+                what,
+                "incompatible function arguments",
+                f"{what}({self._list}, mesh_shape_override, mesh_offset_override)",
+                TypeError,
+            )
         *entries, self._shape, self._offset = map(given.get, names)
         for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
             if value is not None and not isinstance(value, kind):
-                rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
-                fail(what, rule, f"{kind.__name__}(...)", TypeError)
+                fail(
+                    what,
+                    f"incompatible function arguments: {value!r} is not a {kind.__name__}",
+                    f"{kind.__name__}(...)",
+                    TypeError,
+                )
         self._entries = self._checked(entries[0] if listed else tuple(entries))
 
     def _checked(self, entries) -> list:
@@ -139,11 +147,15 @@ def _check_dims(dims: Sequence[int], rank: int) -> list[int]:
     plain = [d % rank if -rank <= d < rank else -1 for d in dims]
     listed = f"{{{', '.join(map(str, dims))}}}"
     if -1 in plain:
-        rule = f"Invalid dimension index; got dims: {listed}, tensor dimension: {rank}"
-        refuse(rule, f"dims from {-rank} to {rank - 1}")
+        refuse(
+            f"Invalid dimension index; got dims: {listed}, tensor dimension: {rank}",
+            f"dims from {-rank} to {rank - 1}",
+        )
     if len(set(plain)) != len(plain):
-        rule = f"dims must be unique, got {listed} for a tensor of rank {rank}"
-        refuse(rule, "a dimension of its own for each mesh axis")
+        refuse(
+            f"dims must be unique, got {listed} for a tensor of rank {rank}",
+            "a dimension of its own for each mesh axis",
+        )
     return plain
 
 
@@ -366,8 +378,11 @@ def distribute(default) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
     default = _unwrapped(default)
     if not isinstance(default, (CppTensorToMesh, CppMeshToTensor)):
-        rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."
-        fail(f"distribute({default!r})", rule, kind=ValueError)
+        fail(
+            f"distribute({default!r})",
+            "Argument must be an instance of either TensorToMesh or MeshToTensor.",
+            kind=ValueError,
+        )
     token = _defaults.set((default, *_defaults.get()))
     try:
         yield
