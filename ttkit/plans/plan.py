@@ -306,7 +306,7 @@ class Plan:
 
         All links of the pair count together. Each link of a transfer carries an equal part of it.
         """
-        counted: Counter[Pair] = Counter()
+        counted = Counter[Pair]()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes
         return dict(sorted(counted.items()))
@@ -328,10 +328,10 @@ class Plan:
     def peak_extra_bytes(self) -> int:
         """The most bytes that a chip holds beyond those at the start, with arrivals to be added."""
         first, *later = self.states()
-        parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of chunks.
+        parts = Counter[int]()  # The messages of an all_to_all are parts of chunks.
         peak = 0
         for step, state in zip(self.steps, later):
-            landing: Counter[int] = Counter()
+            landing = Counter[int]()
             for t in step:
                 if self.collective == "all_to_all":
                     parts[t.destination] += t.bytes

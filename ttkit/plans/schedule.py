@@ -341,7 +341,7 @@ def _play(schedule: Schedule, duration: Callable[[int, Action], float]) -> Slots
     tasks = list(map(schedule.tasks, range(schedule.stages)))
     slots: list[list[Slot]] = [[] for _ in tasks]
     arrives: dict[Message, float] = {}
-    done: set[tuple[int, Action]] = set()
+    done = set[tuple[int, Action]]()
     moved = True
     while moved:
         moved = False

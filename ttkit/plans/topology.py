@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
-from ttkit.hardware.device_order import device_order
+from ttkit.hardware.device_order import device_ids
 from ttkit.hardware.systems import Ids, RowColumn, system_named
 
 LINE, RING = "LINE", "RING"
@@ -130,7 +130,7 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
         system = system_named(of)
         shape = mesh_shape or system.shape
         asked = f"topology({system.name!r}, {shape})"
-        chips = [system.ids[r][c] for r, c in device_order(system, shape, (0, 0), asked)]
+        chips = device_ids(system, shape, (0, 0), asked)
     elif isinstance(getattr(of, "system", None), System):
         if len(tuple(of.shape)) != 2:
             fail(

@@ -85,7 +85,7 @@ class Reader:
         self._seen: list[Event] = []  # A copy has the same lists, so each event is read only once.
         # The list of a key begins with the number of the call that made the values; it is 0 if that
         # was before the tape began. The numbers of the calls that read the values follow.
-        self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
+        self._calls = defaultdict[int, list[int]](lambda: [0])
 
     @property
     def records(self) -> list[Record]:

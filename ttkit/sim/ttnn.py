@@ -24,7 +24,7 @@ from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
 # When one of these modules is imported, it enters its operations into `OPERATIONS`.
-for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
+for _name in "models.experts models.heads ops.complex ops.gradients".split():
     _resolve_name(f"ttkit.sim.{_name}")
 # Each line has a module and names that this module defines.
 _HELD = """

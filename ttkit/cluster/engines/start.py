@@ -112,7 +112,6 @@ def start_commands(
         address: the address of the controller.
     """
     folder = processes.folder
-    system = current_system()
     if words:
         settings = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
     else:
@@ -135,7 +134,7 @@ def start_commands(
         FOLDER: f"{socket.gethostname()}:{folder}",
         "IPYTHONDIR": str(folder / "ipython"),
         "TTKIT_STRICT": "1" if is_strict() else "",
-        "TTKIT_SYSTEM": system.name,
+        "TTKIT_SYSTEM": current_system().name,
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]

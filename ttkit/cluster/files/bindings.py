@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ttkit.errors import TTKitError, fail
-from ttkit.files import AnyPath, Document, Finding, KeyPath, fail_with, find_file, read_yaml
+from ttkit.files import AnyPath, Document, Finding, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows at most this many characters of a value.
@@ -118,7 +118,7 @@ def _finding(document: Document, fault) -> Finding:
     kind = fault["type"]
     context = fault.get("ctx", {})
     value = fault["input"]
-    where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
+    where = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
     rule = fault["msg"]
     key = str(where[-1] if where else "")

@@ -69,7 +69,7 @@ ACROSS_HOSTS = {
 LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"
 OVERSUBSCRIBE = "--oversubscribe"
 NOT_TCP = "docker0,lo"  # These network interfaces lead to no other host.
-HOST_OPTIONS = ("--host", "-H", "--hostfile", "--machinefile")
+HOST_OPTIONS = "--host -H --hostfile --machinefile".split()
 
 
 def find_mpirun(named: str | None = None) -> str:

@@ -194,7 +194,7 @@ def rsync_command(folder: Path, host: str, apply: bool) -> list[str]:
         >>> rsync_command(Path("/home/me/project"), "node-2")[-2:]
         ['/home/me/project/', 'node-2:/home/me/project/']
     """
-    words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%n"]
+    words = "rsync --archive --compress --mkpath --out-format=%n".split()
     words += ["-e", " ".join(SSH), *(f"--exclude={pattern}" for pattern in EXCLUDED)]
     words += [] if apply else ["--dry-run"]
     return [*words, f"{folder}/", f"{host}:{folder}/"]

@@ -68,7 +68,7 @@ WHOLE = {*"add subtract multiply rsub squared_difference maximum minimum clamp f
 WHOLE |= {*ONLY_WHOLE, *TESTS}
 
 # In these operations the first operand may be a number.
-ELEMENTARY = ("add", "subtract", "multiply", "divide")
+ELEMENTARY = "add subtract multiply divide".split()
 # Besides the elementary operations and the tests, these also have a form that replaces the first
 # operand.
 ALSO = "bias_gelu ldexp logaddexp logaddexp2 rsub squared_difference"

@@ -6,7 +6,6 @@ This module also has `dropout`.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -110,8 +109,9 @@ def allocate_tensor_on_device(
     """
     if isinstance(shape, TensorSpec):
         shape, dtype, layout, memory_config = shape
-    how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
-    made = full(shape, 0, device=mesh_device, **how)
+    made = full(  # type: ignore[call-arg]
+        shape, 0, dtype=dtype, layout=layout, device=mesh_device, memory_config=memory_config
+    )
     over = mesh_device.shape
     made.topology = TensorTopology(
         over, [PlacementReplicate()] * over.dims(), mesh_device.grid.covers

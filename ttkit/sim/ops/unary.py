@@ -9,7 +9,6 @@ import math
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -237,8 +236,7 @@ def _register(name: str, function: Function) -> None:
     if name in WITH_KEYWORDS:
         keywords_of(function)(call)
     call.__doc__ = f"Return `{name}` of the elements."
-    kind: Any = "arrange" if name == "identity" else "compute"
-    operation(name, kind)(call)
+    operation(name, "arrange" if name == "identity" else "compute")(call)
 
 
 for _name, _function in UNARY.items():

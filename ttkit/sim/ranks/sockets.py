@@ -78,7 +78,7 @@ class _Channel:
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
         # This holds the values that chips of this process have sent to each other.
-        self.queue: deque[tuple[str, Array]] = deque()
+        self.queue = deque[tuple[str, Array]]()
         self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
         _made[self.everyone] += 1
         # A socket of another set of ranks may have the same tag, as it has another communicator.

@@ -305,12 +305,6 @@ class ShardDistributionStrategy(_Enum):
     ROUND_ROBIN_1D, GRID_2D, CONTIGUOUS_1D = range(3)
 
 
-class ShardShapeAlignment(_Enum):
-    """Whether the shape of a shard grows to whole tiles."""
-
-    NONE, REQUIRED, RECOMMENDED = range(3)
-
-
 class ShardStrategy(enum.Enum):
     """The dimensions that `create_sharded_memory_config` cuts: rows, columns or both."""
 
@@ -427,8 +421,9 @@ FabricUDMMode = enumeration("FabricUDMMode", "DISABLED ENABLED")
 FabricManagerMode = enumeration("FabricManagerMode", "ENABLED INIT_FABRIC TERMINATE_FABRIC DEFAULT")
 DispatchCoreAxis = enumeration("DispatchCoreAxis", "ROW COL")
 DispatchCoreType = enumeration("DispatchCoreType", "WORKER ETH")
-LEVELS = "NO_THROTTLE LEVEL_1 LEVEL_2 LEVEL_3 LEVEL_4 LEVEL_5"
-ThrottleLevel = enumeration("ThrottleLevel", LEVELS)
+ThrottleLevel = enumeration("ThrottleLevel", "NO_THROTTLE LEVEL_1 LEVEL_2 LEVEL_3 LEVEL_4 LEVEL_5")
+# Whether the shape of a shard grows to whole tiles.
+ShardShapeAlignment = enumeration("ShardShapeAlignment", "NONE REQUIRED RECOMMENDED")
 # This is the `math_op` of `all_reduce_async`, which here takes only Sum.
 ReduceType = enumeration("ReduceType", "Sum Mean Max Min Std Var Prod")
 

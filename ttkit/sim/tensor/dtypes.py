@@ -25,11 +25,7 @@ NARROW = FLOATS[1:]
 # Each number is the count of an element's magnitude bits, including the leading bit.
 BLOCK_FLOATS = {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}
 NUMPY = {
-    DataType.UINT32: np.uint32,
-    DataType.INT32: np.int32,
-    DataType.UINT16: np.uint16,
-    DataType.UINT8: np.uint8,
-    DataType.INT8: np.int8,
+    DataType[name.upper()]: getattr(np, name) for name in "uint32 int32 uint16 uint8 int8".split()
 }
 
 
@@ -52,7 +48,7 @@ def _round_block(values: Array, out: Array, carry: Array) -> None:
     np.bitwise_and(out, UPPER, out)
 
 
-def round_bfloat16(array: Array, *, in_place: bool) -> Array:
+def round_bfloat16(array: Array, *, in_place: bool = False) -> Array:
     """Round float32 values to the nearest bfloat16, ties to even.
 
     Infinities do not change. A NaN stays a NaN if its low 16 bits are zero, which is true of the

@@ -319,9 +319,7 @@ def create_sharded_memory_config(
         [32, 32]
     """
     way = orientation or ROW_MAJOR
-    cores = core_grid
-    if isinstance(core_grid, CoreGrid):
-        cores = corner(core_grid.x, core_grid.y)
+    cores = corner(core_grid.x, core_grid.y) if isinstance(core_grid, CoreGrid) else core_grid
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
     *batch, height, width = shape
     if use_height_and_width_as_shard_shape:

@@ -61,7 +61,7 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("__weakref__", "made_of", "nbytes", "owner", "used")
+    __slots__ = "__weakref__ made_of nbytes owner used".split()
     # If the buffer belongs to a reshaped view, the view was made of these tensors. They are
     # deallocated with the view.
     made_of: tuple[weakref.ref[Tensor], ...]

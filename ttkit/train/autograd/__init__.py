@@ -69,7 +69,7 @@ class Tensor:
         >>> ttnn.close_mesh_device(mesh)
     """
 
-    __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
+    __slots__ = "__weakref__ _grad _node _requires_grad _value".split()
 
     def __init__(self, value: Value, requires_grad: bool = True):
         self._value = value

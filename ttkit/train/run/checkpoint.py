@@ -30,13 +30,8 @@ TOKENIZER = {"tokenizer_path", "tokenizer_type"}
 # `check_same` does not compare these settings of the model: either a resumed run may change them,
 # or the shapes of the tensors show a change.
 FREE = {
-    "attention",
-    "balance_loss",
-    "capacity_factor",
-    "dropout_prob",
-    "max_sequence_length",
-    "runner_type",
-    "vocab_size",
+    *"attention balance_loss capacity_factor dropout_prob".split(),
+    *"max_sequence_length runner_type vocab_size".split(),
 }
 
 

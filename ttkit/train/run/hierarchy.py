@@ -26,7 +26,7 @@ from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
-ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
+ROLES = "worker aggregator aggregator_optimizer optimizer".split()
 
 
 def role_name(rank: int, world: int, num_workers: int) -> str:
@@ -54,7 +54,6 @@ class Exchange:
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
         layout = self.parameters[0].layout
-        self.num_workers = num_workers
         if max(layout.zero, layout.ep) > 1:
             fail(
                 "hierarchical training",
