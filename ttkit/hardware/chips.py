@@ -1,9 +1,9 @@
 """Chips and ethernet links; a `Fact` is a figure of a chip, with its unit and its source.
 
-`machines.json` has the figures of all chips, links and systems, and of a core's matrix engine. Each
-of a chip's `facts` is [value, unit, source]. The entries of a link's `rates` and `latencies` are
-the fields of `Rate` and `Latency`. The latencies of a p300 are those of a p150, because none are
-published for the p300.
+`machines.json` has the figures of all chips, links and systems, of a core's matrix engine, and the
+bytes of elements and tiles. Each of a chip's `facts` is [value, unit, source]. The entries of a
+link's `rates` and `latencies` are the fields of `Rate` and `Latency`. The latencies of a p300 are
+those of a p150, because none are published for the p300.
 """
 
 import json

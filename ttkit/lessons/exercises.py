@@ -52,9 +52,10 @@ class Run:
         return f" {found}" if found else ""
 
     def _nothing(self, *budget) -> str:
-        """Say nothing: a run without a mesh has no clue and no budget."""
+        """Say nothing: a run without a mesh has no budget, and nothing that may help."""
         return ""
 
+    # Words that may help to correct a wrong result; how the run is over the budget; what it used.
     clue = over_budget = budget_used = _nothing
 
 

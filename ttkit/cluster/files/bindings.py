@@ -130,8 +130,7 @@ def _finding(document: Document, fault) -> Finding:
         # expect 1, 0 and "".
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule = f"{rule}: {shown} without quotes is not a string"
-        cure = f'{key}: "{written}"'
-        cure = f"put quotes around it: {cure}"
+        cure = f'put quotes around it: {key}: "{written}"'
     else:
         rule = rule if kind == "missing" else f"{rule}: {shown}"
         cure = f"write it as here:\n{EXAMPLE}"
