@@ -7,7 +7,6 @@ this one object: a plan is run on arrays, checked, counted, timed, drawn and gra
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -275,7 +274,7 @@ class Plan:
         number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays)}
         held = self.holdings_at_start(lambda chip, c: parts[chip][number[c] if self.adds else 0])
-        for _ in self._play(held, operator.add):
+        for _ in self._play(held, np.add):
             pass
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 

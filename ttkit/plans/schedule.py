@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
@@ -107,8 +105,7 @@ class Task(NamedTuple):
 
 def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     """Return one number for each stage, given one for all stages or one for each."""
-    numbers = (int, float, np.number)
-    values = (value,) * schedule.stages if isinstance(value, numbers) else tuple(value)
+    values = tuple(value) if isinstance(value, Iterable) else (value,) * schedule.stages
     if len(values) != schedule.stages or min(values) < 0:
         rule = f"it must be a number of at least 0, or {schedule.stages} of them"
         fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")

@@ -4,7 +4,6 @@ This module also has `dropout`.
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -12,14 +11,12 @@ import numpy as np
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation, result
 from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, TensorTopology, dtypes, integers
-from ttkit.sim.tensor.absent import absent
+from ttkit.sim.tensor.absent import Shape, absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.grid import SINGLE
 from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
 from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
-
-Shape = Sequence[int]
 
 
 def _filled(

@@ -31,10 +31,8 @@ parallelism as without it. The activations between the layers take 1 / tp of the
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-import numpy as np
-
 from ttkit import ttnn
-from ttkit.backend import to_numpy
+from ttkit.backend import Array, to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Gradients, Tensor, Value, recorded
 from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
@@ -288,7 +286,7 @@ def mean_over_replicas(loss: Tensor, layout: Layout) -> float:
     return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).item())
 
 
-def one_copy(value: Value) -> np.ndarray:
+def one_copy(value: Value) -> Array:
     """Return the array on the first device of this process, which is the whole tensor if the tensor
     is replicated.
     """

@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from ttkit import ttnn
@@ -194,7 +193,7 @@ class Trainer:
         loss = self.across_ranks(self.gradients())
         if self.replicas:
             average_over_ranks(self.parameters, self.replicas)
-        if not np.isfinite(loss):  # The weights have not been updated in this step.
+        if not math.isfinite(loss):  # The weights have not been updated in this step.
             fail(
                 f"step {self.steps + 1}",
                 f"the loss is {loss}",
