@@ -12,7 +12,6 @@ from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
 from ttkit import errors as _errors
-from ttkit.backend import pcc as _pcc
 from ttkit.lazy import attach as _attach
 from ttkit.sim import hints as _hints
 from ttkit.sim.mesh import opening as _opening
@@ -89,7 +88,6 @@ mul_=multiply_ sub=subtract sub_=subtract_"""
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
 get_memory_config = _Tensor.memory_config
 is_sharded = _Tensor.is_sharded
-pearson_correlation_coefficient = _pcc
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
 globals().update(_hints.RECORDS | {name: call for name, call in _calls.items() if "." not in name})
@@ -233,6 +231,11 @@ CONFIG = _SimpleNamespace(enable_fast_runtime_mode=True, enable_logging=False, r
 def manage_config(name: str, value: _Any) -> _Any:
     """Return the context of a `with` block in which ttnn would have another configuration."""
     return _contextlib.nullcontext()
+
+
+def pearson_correlation_coefficient(expected: _Any, actual: _Any) -> float:
+    """Return the correlation of two results, which is `ttkit.pcc`."""
+    return _resolve_name("ttkit:pcc")(expected, actual)
 
 
 def visualize_system_mesh() -> None:

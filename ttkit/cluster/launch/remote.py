@@ -187,7 +187,7 @@ INSTALLATION = (
 )
 
 
-def rsync_command(folder: Path, host: str, apply: bool) -> list[str]:
+def rsync_command(folder: Path, host: str, apply: bool = False) -> list[str]:
     """Return the rsync command that copies a folder to a host; without `apply` it lists changes.
 
     Example:
