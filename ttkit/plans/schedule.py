@@ -57,11 +57,8 @@ class Action(NamedTuple):
             return text
         found = _WRITTEN.fullmatch(str(text))
         if not found:
-            fail(
-                f"the action {text!r}",
-                f"an action is one of {', '.join(KINDS)} and a micro-batch's number",
-                "'F3', or '1F3' for the second chunk of a stage",
-            )
+            rule = f"an action is one of {', '.join(KINDS)} and a micro-batch's number"
+            fail(f"the action {text!r}", rule, "'F3', or '1F3' for the second chunk of a stage")
         chunk, kind, micro_batch = found.groups()
         return cls(kind, int(micro_batch), int(chunk or 0))
 

@@ -34,21 +34,13 @@ def translate(error, asked: describe) -> None:
             error.asked = asked
             error.args = (f"{asked}: {error}",)
     elif isinstance(error, MemoryError):
-        fail(
-            asked,
-            f"Out of Memory: the host has no room for the result ({error})",
-            "a smaller shape",
-            OutOfMemoryError,
-        )
+        rule = f"Out of Memory: the host has no room for the result ({error})"
+        fail(asked, rule, "a smaller shape", OutOfMemoryError)
     elif isinstance(error, (ValueError, ArithmeticError, IndexError)):
         fail(asked, f"Invalid arguments to {asked.name}: {error}", "see the shapes above")
     else:
-        fail(
-            asked,
-            f"incompatible function arguments: {error}",
-            f"help(ttnn.{asked.name})",
-            TypeError,
-        )
+        rule = f"incompatible function arguments: {error}"
+        fail(asked, rule, f"help(ttnn.{asked.name})", TypeError)
 
 
 def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:

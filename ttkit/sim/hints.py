@@ -30,12 +30,9 @@ class Record(SimpleNamespace):
     def __init__(self, **given):
         bound, problem = bind(self.takes, (), given)
         if bound is None:
-            fail(
-                type(self).__name__,
-                f"incompatible function arguments: {problem}",
-                f"by name: {', '.join(self.takes.parameters)}",
-                TypeError,
-            )
+            cure = f"by name: {', '.join(self.takes.parameters)}"
+            rule = f"incompatible function arguments: {problem}"
+            fail(type(self).__name__, rule, cure, TypeError)
         bound.apply_defaults()
         super().__init__(**bound.arguments)
 

@@ -208,10 +208,8 @@ class MeshDevice:
         for axis, (n, m) in enumerate(zip(shape, self._shape)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
-                fail(
-                    f"create_submeshes({submesh_shape!r}) on {self!r}",
-                    f"{rule} along dimension {axis}",
-                )
+                asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
+                fail(asked, f"{rule} along dimension {axis}")
         corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape)))
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
@@ -266,10 +264,8 @@ class MeshDevice:
     def check_open(self) -> None:
         """Raise an error if the mesh has been closed."""
         if not self.is_open:
-            refuse(
-                f"{self!r} is closed",
-                "open a mesh with ttnn.open_mesh_device and put the tensors on it",
-            )
+            cure = "open a mesh with ttnn.open_mesh_device and put the tensors on it"
+            refuse(f"{self!r} is closed", cure)
 
     def arch(self) -> Arch:
         """Return the chip generation."""
@@ -345,20 +341,16 @@ def _refuse_host_data(event: Event) -> None:
     on_a_mesh = any(tensor.mesh is not None for tensor in event.operands)
     if on_a_mesh or any(isinstance(value, MeshDevice) for value in given):
         what = "Writes" if kind == "write" else "Reads"
-        fail(
-            describe(event.name, event.args, event.kwargs),
-            f"{what} are not supported during trace capture",
-            "move data before begin_trace_capture or after end_trace_capture",
-        )
+        rule = f"{what} are not supported during trace capture"
+        cure = "move data before begin_trace_capture or after end_trace_capture"
+        fail(describe(event.name, event.args, event.kwargs), rule, cure)
 
 
 def _check_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     mesh_device.check_open()
     if trace_id.of is not mesh_device:
-        refuse(
-            f"the trace is not one of {mesh_device!r}",
-            "the id that begin_trace_capture gave, before release_trace",
-        )
+        rule = f"the trace is not one of {mesh_device!r}"
+        refuse(rule, "the id that begin_trace_capture gave, before release_trace")
 
 
 def _end() -> None:

@@ -143,11 +143,8 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     here = binding()
     descriptor = descriptor_in_use() if here and fabric.startswith("FABRIC_1D") else None
     if descriptor and len(descriptor.meshes) > 1:
-        fail(
-            asked,
-            f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes",
-            "ttnn.FabricConfig.FABRIC_2D",
-        )
+        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
+        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
     remote = {chip for card in devices.cards for chip in card[1:]}
     idle = set(devices.coordinate_of) - set(ids)
     # Opening one chip without a PCIe connector makes all chips active, as measured on
@@ -210,10 +207,8 @@ def set_fabric_config(config: FabricConfig) -> None:
         TTKitError: a mesh is still open, and `config` is neither its fabric nor DISABLED.
     """
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
-        refuse(
-            f"SetFabricConfig({config.name}) is not allowed while devices are still open",
-            "close the mesh first",
-        )
+        rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
+        refuse(rule, "close the mesh first")
     fabric_setting[0] = config
 
 

@@ -157,10 +157,8 @@ def scaled_dot_product_attention(
 def _check_batch(users: int, key_users: int) -> None:
     """Check that each user has its own keys: NumPy would repeat one user's keys for all."""
     if users != key_users:
-        refuse(
-            f"K tensor batch size ({key_users}) must equal B ({users})",
-            "queries and keys sharded alike over the users",
-        )
+        rule = f"K tensor batch size ({key_users}) must equal B ({users})"
+        refuse(rule, "queries and keys sharded alike over the users")
 
 
 def _grouped(x: Array, n: int) -> Array:
@@ -334,10 +332,8 @@ def scaled_dot_product_attention_decode(
     query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
         if at.shape[-1] < users:
-            refuse(
-                f"{at.shape[-1]} positions for {users} users",
-                "a position for each user; -1 skips one",
-            )
+            few = f"{at.shape[-1]} positions for {users} users"
+            refuse(few, "a position for each user; -1 skips one")
         at = at[..., :users, None]
         values = _attended(on, at, sliding_window_size, scale)
         # A user with a negative position is skipped and gets zeros.

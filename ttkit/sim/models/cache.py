@@ -64,10 +64,8 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
     own = cache.shard_shape[1::2]
     new = values.shape[-2:]
     if own != new:
-        refuse(
-            f"Input tensor heads and width {new} must equal those of the cache {own}",
-            "shard the heads of both over the same chips",
-        )
+        rule = f"Input tensor heads and width {new} must equal those of the cache {own}"
+        refuse(rule, "shard the heads of both over the same chips")
     before, values, _, _ = spread((cache.array, values, pages, chips), on.lead)
     # The array may be written in place if only the tensor, `before` and this call refer to it.
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3

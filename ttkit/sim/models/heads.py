@@ -145,10 +145,8 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
 def _check_caches(cos: Array, rows: int) -> None:
     """Check that there is a row of cosines for each position of the input."""
     if cos.shape[-2] < rows:
-        refuse(
-            f"the cosines of {cos.shape[-2]} positions do not cover the {rows} of the input",
-            "longer caches, or the sequence sharded",
-        )
+        rule = f"the cosines of {cos.shape[-2]} positions do not cover the {rows} of the input"
+        refuse(rule, "longer caches, or the sequence sharded")
 
 
 @operation("experimental.rotary_embedding", flops=each_element(3))

@@ -214,10 +214,8 @@ def group_norm(
                 if not parts[..., own:].any():
                     break
         else:
-            refuse(
-                f"{flat.shape[-1]} values of a vector are not {channels} on the grid's cores",
-                "ttnn.create_group_norm_weight_bias_rm and core_grid",
-            )
+            rule = f"{flat.shape[-1]} values of a vector are not {channels} on the grid's cores"
+            refuse(rule, "ttnn.create_group_norm_weight_bias_rm and core_grid")
         on.arrays[i] = shaped(parts[..., :own], on.lead, 1, channels)
     return on.result(_weighted(on, normal), dtype, layout=output_layout)
 

@@ -82,10 +82,8 @@ def _check_types(name: str, *given: DataType) -> None:
     floats = name not in ONLY_WHOLE and {*given} <= {*FLOATS}
     if not (whole or floats):
         a, b = (f"DataType::{kind.name}" for kind in given)
-        refuse(
-            f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}",
-            "ttnn.typecast first",
-        )
+        rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
+        refuse(rule, "ttnn.typecast first")
 
 
 # ---------------------------------------------------------------- two operands
@@ -172,10 +170,8 @@ def clamp(
         min, max: numbers, or tensors of the same type.
     """
     if min is None and max is None:
-        refuse(
-            "Only one of 'min' or 'max' can be None. Please provide one value",
-            "min=0.0, for example",
-        )
+        rule = "Only one of 'min' or 'max' can be None. Please provide one value"
+        refuse(rule, "min=0.0, for example")
     dtype = input_tensor.dtype
     wide = DataType.FLOAT32 if dtype in FLOATS else dtype  # Only the result is rounded.
     for limit, function in ((min, np.maximum), (max, np.minimum)):

@@ -86,10 +86,8 @@ def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> No
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
     array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
     if host_tensor.spec[:3] != device_tensor.spec[:3] or grid is not device_tensor.grid:
-        refuse(
-            "Host tensor has different shape, dtype, layout or chips than the device tensor",
-            "the same mapper, dtype and layout as the device tensor was made with",
-        )
+        rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
+        refuse(rule, "the same mapper, dtype and layout as the device tensor was made with")
     device_tensor.rebind(array)
 
 
@@ -321,9 +319,8 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
     have = len(tensors)
     size = mesh_shape.mesh_size()
     if have != size:
-        refuse(
-            f"Number of tensor shards must match mesh size: {have} and {size}", f"{size} tensors"
-        )
+        rule = f"Number of tensor shards must match mesh size: {have} and {size}"
+        refuse(rule, f"{size} tensors")
     return _combine(tensors, grid_over(tuple(mesh_shape)), None)
 
 
@@ -340,10 +337,8 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
     first = tensors[0]
     specs = [tensor.spec[:3] for tensor in tensors]
     if any(spec != specs[0] for spec in specs):
-        refuse(
-            f"All tensor shards must have the same tensor spec, got {specs}",
-            "tensors of one shape, dtype and layout",
-        )
+        rule = f"All tensor shards must have the same tensor spec, got {specs}"
+        refuse(rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
     # For shards on devices, ttnn's topology names one row of chips, wherever the shards are.
@@ -358,10 +353,8 @@ def distribute_tensor(
 ) -> Tensor:
     """Distribute a host tensor as `mapper` says, and put it on `mesh_device` where one is given."""
     if tensor.mesh is not None:
-        refuse(
-            "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE",
-            "tensor.cpu() first",
-        )
+        rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
+        refuse(rule, "tensor.cpu() first")
     array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()))
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)

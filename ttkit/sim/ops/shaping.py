@@ -141,10 +141,8 @@ def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
     array, _ = shards(input_tensor)
     pairs: Any = [(0, 0)] * (array.ndim - len(padding)) + list(padding)
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
-        refuse(
-            "ttnn.pad: on device tile padding does not support front padding",
-            "a row-major tensor, or padding after",
-        )
+        rule = "ttnn.pad: on device tile padding does not support front padding"
+        refuse(rule, "a row-major tensor, or padding after")
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
     return moved(input_tensor, np.pad(array, pairs, constant_values=border))
 
@@ -283,11 +281,8 @@ def get_item(tensor: Tensor, index) -> Tensor:
         elif isinstance(part, (int, np.integer)) and -size <= part < size:
             part = slice(int(part) % size, int(part) % size + 1)
         else:
-            refuse(
-                f"Index {part!r} is out of bounds for dimension {dim} of size {size}",
-                "whole numbers, slices and ...",
-                IndexError,
-            )
+            rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
+            refuse(rule, "whole numbers, slices and ...", IndexError)
         starts.append(part.start or 0)
         ends.append(size if part.stop is None else part.stop)
         steps.append(1 if part.step is None else part.step)

@@ -228,9 +228,8 @@ def _register(name: str, function: Function) -> None:
         kind = input_tensor.dtype
         if kind not in FLOATS and name not in WHOLE:
             rule = f"Unary: UnaryOpType::{name.upper()} does not support integer input dtype"
-            refuse(
-                f"{rule} DataType::{kind.name}", f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))"
-            )
+            cure = f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))"
+            refuse(f"{rule} DataType::{kind.name}", cure)
         return result(input_tensor, function(input_tensor.array, **how))
 
     if name in WITH_KEYWORDS:

@@ -92,12 +92,8 @@ class World:
     def in_step(self, asked: object) -> None:
         """Raise if an earlier wait was given up; call this before each send and receive."""
         if self._broken:
-            fail(
-                str(asked),
-                f"this rank gave up a wait before ({self._broken}): the ranks are out of step",
-                "restart all ranks",
-                CollectiveMismatch,
-            )
+            rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
+            fail(str(asked), rule, "restart all ranks", CollectiveMismatch)
 
     def wait(
         self, requests: list, ranks: Sequence[int], asked: object, buffers, more: Sequence = ()
@@ -185,12 +181,8 @@ def compare(call: object, ranks: Sequence[int]) -> None:
         f"{numbered('rank', ranks)} call{'s' * (len(ranks) == 1)} {text}"
         for text, ranks in grouped(sorted(calls), calls.__getitem__).items()
     ]
-    fail(
-        f"rank {world().rank} in {shown}",
-        "; ".join(parts),
-        "the same calls in the same order on every rank of the mesh",
-        CollectiveMismatch,
-    )
+    cure = "the same calls in the same order on every rank of the mesh"
+    fail(f"rank {world().rank} in {shown}", "; ".join(parts), cure, CollectiveMismatch)
 
 
 # ---------------------------------------------------------------- collectives

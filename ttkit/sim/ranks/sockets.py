@@ -110,11 +110,8 @@ class _Channel:
         """Receive a description and values, even if they do not fit, so that a sender can go on."""
         if rank == mpi.me():
             if not self.queue:
-                fail(
-                    asked,
-                    "nothing has been sent on this socket, so this would deadlock on hardware",
-                    "send_async on the other end first",
-                )
+                rule = "nothing has been sent on this socket, so this would deadlock on hardware"
+                fail(asked, rule, "send_async on the other end first")
             return self.queue.popleft()
         here = mpi.world()
         comm, source = self._to(rank)
@@ -153,19 +150,13 @@ class MeshSocket:
     def __init__(self, device: MeshDevice, config: SocketConfig):
         asked = f"MeshSocket({device!r})"
         if world_size() == 1:
-            fail(
-                asked,
-                "this process is alone: there is no other end",
-                "create_socket_pair for two meshes of one process, or ttkit run",
-            )
+            rule = "this process is alone: there is no other end"
+            fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
         me = mpi.me()
         ends = (config.sender_rank, config.receiver_rank)
         if ends.count(me) != 1:
-            fail(
-                asked,
-                f"rank {me} is at no end, or at both: the ends are {ends}",
-                "SocketConfig(..., sender_rank=0, receiver_rank=1)",
-            )
+            rule = f"rank {me} is at no end, or at both: the ends are {ends}"
+            fail(asked, rule, "SocketConfig(..., sender_rank=0, receiver_rank=1)")
         channel = _Channel(config, [ends] * len(config.connections))  # type: ignore[list-item]
         self._join(device, SocketEndpoint(ends.index(me)), channel)
 
@@ -242,15 +233,11 @@ def _shift(pairs: dict[Coordinate, Coordinate], shape: Coordinate) -> tuple[int,
 def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -> None:
     on_mesh(tensor)
     if socket._end is not end:
-        refuse(
-            f"{name} op requires a {end.name} socket",
-            f"the other one of create_socket_pair, or of rank {list(socket._chips)}",
-        )
+        rule = f"{name} op requires a {end.name} socket"
+        refuse(rule, f"the other one of create_socket_pair, or of rank {list(socket._chips)}")
     if tensor.mesh is not socket._device:
-        refuse(
-            f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}",
-            "a tensor on the socket's mesh",
-        )
+        rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
+        refuse(rule, "a tensor on the socket's mesh")
 
 
 def _about(tensor: Tensor) -> str:
@@ -309,12 +296,9 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     for rank, receivers in mesh_socket._chips.items():
         about, values = channel.receive(rank, asked)
         if about != _about(output_tensor):
-            fail(
-                asked,
-                f"the sender's tensor is {about}, the output tensor is {_about(output_tensor)}",
-                "tensors of one shape, dtype and layout at both ends",
-                CollectiveMismatch,
-            )
+            rule = f"the sender's tensor is {about}, the output tensor is {_about(output_tensor)}"
+            cure = "tensors of one shape, dtype and layout at both ends"
+            fail(asked, rule, cure, CollectiveMismatch)
         if channel.shift and grid.local:
             output_tensor.rebind(values)
             return [output_tensor]

@@ -56,16 +56,11 @@ def _host_array(data) -> tuple[Array, str]:
             array = data.numpy()
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
-        refuse(
-            f"incompatible function arguments: {what}",
-            "torch.tensor(...) or np.array(...)",
-            TypeError,
-        )
+        rule = f"incompatible function arguments: {what}"
+        refuse(rule, "torch.tensor(...) or np.array(...)", TypeError)
     if name not in FROM_HOST:
-        refuse(
-            f"unsupported host type {name}; known: {', '.join(FROM_HOST)}",
-            "x.float() or x.astype(np.float32) first",
-        )
+        rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
+        refuse(rule, "x.float() or x.astype(np.float32) first")
     return array, name
 
 
@@ -77,10 +72,8 @@ def onto_device(device: MeshDevice, array: Array, grid: Grid) -> tuple[Array, Gr
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
         if not is_inside(coordinate, shape):
-            refuse(
-                f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}",
-                "a mapper made for this mesh",
-            )
+            rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
+            refuse(rule, "a mapper made for this mesh")
     there = grid_over(shape, grid.covers, device.owners)
     return restricted(array, grid, there), there
 
@@ -115,9 +108,8 @@ def from_torch(
     dtype = dtype or FROM_HOST[name]
     if dtype in dtypes.BLOCK_FLOATS:
         if layout is Layout.ROW_MAJOR:
-            refuse(
-                "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!", "layout=ttnn.TILE_LAYOUT"
-            )
+            rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"
+            refuse(rule, "layout=ttnn.TILE_LAYOUT")
         layout = Layout.TILE
     mapper = chosen(mesh_mapper, CppTensorToMesh)
     if device is not None:
@@ -262,10 +254,8 @@ def _read(file_name) -> tuple[Tensor, tuple]:
         kind = DataType[dtype], Layout[layout]
         return new_tensor(values, *kind, grid_over(*there), label), source
     except Exception as error:  # A damaged or foreign file raises exceptions of many types.
-        refuse(
-            f"Unable to load the tensor from {file_name}: {error}",
-            "a file that ttkit's ttnn.dump_tensor wrote, or another cache_file_name",
-        )
+        cure = "a file that ttkit's ttnn.dump_tensor wrote, or another cache_file_name"
+        refuse(f"Unable to load the tensor from {file_name}: {error}", cure)
 
 
 @checked

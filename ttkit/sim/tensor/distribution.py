@@ -51,21 +51,13 @@ class _Config:
         names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
         given |= dict(zip(names, args))
         if len(args) > len(names) or set(given) - set(names):
-            fail(
-                what,
-                "incompatible function arguments",
-                f"{what}({self._list}, mesh_shape_override, mesh_offset_override)",
-                TypeError,
-            )
+            form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
+            fail(what, "incompatible function arguments", form, TypeError)
         *entries, self._shape, self._offset = map(given.get, names)
         for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
             if value is not None and not isinstance(value, kind):
-                fail(
-                    what,
-                    f"incompatible function arguments: {value!r} is not a {kind.__name__}",
-                    f"{kind.__name__}(...)",
-                    TypeError,
-                )
+                rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
+                fail(what, rule, f"{kind.__name__}(...)", TypeError)
         self._entries = self._checked(entries[0] if listed else tuple(entries))
 
     def _checked(self, entries) -> list:
@@ -147,15 +139,11 @@ def _check_dims(dims: Sequence[int], rank: int) -> list[int]:
     plain = [d % rank if -rank <= d < rank else -1 for d in dims]
     listed = f"{{{', '.join(map(str, dims))}}}"
     if -1 in plain:
-        refuse(
-            f"Invalid dimension index; got dims: {listed}, tensor dimension: {rank}",
-            f"dims from {-rank} to {rank - 1}",
-        )
+        rule = f"Invalid dimension index; got dims: {listed}, tensor dimension: {rank}"
+        refuse(rule, f"dims from {-rank} to {rank - 1}")
     if len(set(plain)) != len(plain):
-        refuse(
-            f"dims must be unique, got {listed} for a tensor of rank {rank}",
-            "a dimension of its own for each mesh axis",
-        )
+        rule = f"dims must be unique, got {listed} for a tensor of rank {rank}"
+        refuse(rule, "a dimension of its own for each mesh axis")
     return plain
 
 
@@ -378,11 +366,8 @@ def distribute(default) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
     default = _unwrapped(default)
     if not isinstance(default, (CppTensorToMesh, CppMeshToTensor)):
-        fail(
-            f"distribute({default!r})",
-            "Argument must be an instance of either TensorToMesh or MeshToTensor.",
-            kind=ValueError,
-        )
+        rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."
+        fail(f"distribute({default!r})", rule, kind=ValueError)
     token = _defaults.set((default, *_defaults.get()))
     try:
         yield

@@ -329,11 +329,9 @@ def create_sharded_memory_config(
         even = _most_shards(scheme, cores, way)
         cut, rest = zip(*map(divmod, sizes, even))
         if any(rest):
-            fail(
-                f"create_sharded_memory_config({shape}, {core_grid}, {strategy})",
-                f"Invalid sharding core_grid: {sizes} does not divide into {even}",
-                "a grid whose sides divide the shape",
-            )
+            rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"
+            asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"
+            fail(asked, rule, "a grid whose sides divide the shape")
     return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))
 
 

@@ -185,11 +185,8 @@ class Tensor:
     def array(self) -> Array:
         """The values: leading axes over the grid, then the shard's axes; do not write into them."""
         if self._array is None:
-            fail(
-                f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}",
-                "Tensor is not allocated",
-                "use it before ttnn.deallocate",
-            )
+            asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
+            fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
         return widened(self._array)
 
     @property
@@ -320,11 +317,9 @@ class Tensor:
         Raises:
             TTKitError: always.
         """
-        fail(
-            f"pickle or deepcopy a {self.dtype.name} tensor of shape {list(self.shard_shape)}",
-            "a tensor belongs to the process that made it, as its mesh does",
-            "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)",
-        )
+        asked = f"pickle or deepcopy a {self.dtype.name} tensor of shape {list(self.shard_shape)}"
+        rule = "a tensor belongs to the process that made it, as its mesh does"
+        fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
     def __repr__(self) -> str:
         """Return the text of each shard; on a mesh, its device id and coordinate come first."""

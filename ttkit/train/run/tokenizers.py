@@ -138,11 +138,8 @@ class BPETokenizer:
         try:
             return cls(text)
         except Exception as error:  # The library raises `Exception` itself, and no subclass.
-            fail(
-                f"read tokenizer_path {path}",
-                f"it is not a tokenizer: {error}",
-                "the tokenizer.json of a published model",
-            )
+            rule = f"it is not a tokenizer: {error}"
+            fail(f"read tokenizer_path {path}", rule, "the tokenizer.json of a published model")
 
     @property
     def vocab_size(self) -> int:
