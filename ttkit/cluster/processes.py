@@ -69,6 +69,9 @@ class Ended(NamedTuple):
     rank: int | None = None
 
 
+OnEnd = Callable[[Ended], None]
+
+
 class Supervised:
     """The processes of one launch, and the folder of their logs and keys."""
 
@@ -99,7 +102,7 @@ class Supervised:
         self,
         commands: Mapping[str, Sequence[str]],
         environment: Mapping[str, str],
-        on_end: Callable[[Ended], None],
+        on_end: OnEnd,
         streams: Sequence[int] = (),
     ) -> None:
         """Start the supervisor and its commands.
@@ -121,13 +124,14 @@ class Supervised:
         )
         self.pids["supervisor"] = self._process.pid
         threading.Thread(target=self._listen, args=(self._process, on_end), daemon=True).start()
-        order = {
-            "commands": commands,
-            "environment": environment,  # It may have secrets, so it is not written to a file.
-            "folders": list(map(str, self.folders)),
-            "streams": [*streams],
-        }
-        self.send(order)
+        self.send(
+            {
+                "commands": commands,
+                "environment": environment,  # It may have secrets, so it is not written to a file.
+                "folders": list(map(str, self.folders)),
+                "streams": [*streams],
+            }
+        )
 
     def send(self, value) -> None:
         """Send a value to the supervisor, unless the supervisor is gone.
@@ -138,7 +142,7 @@ class Supervised:
             pipe.write(json.dumps(value).encode() + b"\n")
             pipe.flush()
 
-    def _listen(self, process, on_end: Callable[[Ended], None]) -> None:
+    def _listen(self, process, on_end: OnEnd) -> None:
         with process.stdout as events:
             for line in events:
                 event = json.loads(line)
@@ -148,7 +152,7 @@ class Supervised:
                     self._note(Ended(**event), on_end)
         self._note(Ended("supervisor", process.wait()), on_end)
 
-    def _note(self, ended: Ended, on_end: Callable[[Ended], None]) -> None:
+    def _note(self, ended: Ended, on_end: OnEnd) -> None:
         if not self._stopping and self.ended is None:
             self.ended = ended
             on_end(ended)

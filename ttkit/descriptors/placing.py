@@ -12,6 +12,7 @@ from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
 from ttkit.hardware.systems import SYSTEMS, Ids, RowColumn, System, grid_ids, grid_links
 
+Chips = dict[RowColumn, int]  # This is the chip at each place.
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
 
@@ -91,7 +92,7 @@ def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
 
 def _search(
     mesh: MeshInstance, cables: dict[int, set[int]], order: Callable[[int], tuple[int, int]]
-) -> dict[RowColumn, int]:
+) -> Chips:
     """Return {place: chip} of the first solution of a depth-first search; {} if none is found.
 
     At each place the search tries the chips in the order of the key `order`. A place is filled
@@ -104,7 +105,7 @@ def _search(
     cabled |= {(b, a) for a, b in cabled}
     steps = iter(range(MAX_SEARCH_STEPS))
 
-    def fill(found: dict[RowColumn, int]) -> Iterator[dict[RowColumn, int]]:
+    def fill(found: Chips) -> Iterator[Chips]:
         """Yield the ways to fill the places that are left."""
         if len(found) == len(places):
             yield found

@@ -1,9 +1,9 @@
 """Chips and ethernet links; a `Fact` is a figure of a chip, with its unit and its source.
 
-`machines.json` has the figures of all chips, links and systems, and of a core's matrix engine. Each
-of a chip's `facts` is [value, unit, source]. The entries of a link's `rates` and `latencies` are
-the fields of `Rate` and `Latency`. The latencies of a p300 are those of a p150, because none are
-published for the p300.
+`machines.json` has the figures of all chips, links and systems, of a core's matrix engine, and the
+bytes of elements and tiles. Each of a chip's `facts` is [value, unit, source]. The entries of a
+link's `rates` and `latencies` are the fields of `Rate` and `Latency`. The latencies of a p300 are
+those of a p150, because none are published for the p300.
 """
 
 import json
@@ -49,16 +49,8 @@ class Latency(NamedTuple):
 
 # ELEMENT_BYTES is the size of one element of a ttnn type. 16 block floats share an exponent, so
 # TILE_BYTES is the size of a whole tile of 1024 elements.
-ELEMENT_BYTES = {
-    "float32": 4,
-    "bfloat16": 2,
-    "uint32": 4,
-    "int32": 4,
-    "uint16": 2,
-    "uint8": 1,
-    "int8": 1,
-}
-TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
+ELEMENT_BYTES: dict[str, int] = MACHINES["element_bytes"]
+TILE_BYTES: dict[str, int] = MACHINES["tile_bytes"]
 
 # A core's matrix engine does this many flops per cycle at LoFi.
 ENGINE = Fact(*MACHINES["engine"])

@@ -90,6 +90,13 @@ def device_order(
         )
 
 
+def device_ids(
+    system: System, shape: Coordinate, corner: Coordinate, asked: object
+) -> tuple[int, ...]:
+    """Return the ids of the chips that a mesh opens, in row-major order; see `device_order`."""
+    return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
+
+
 def transposed_warning(dims: Coordinate, shape: Coordinate) -> str:
     """Return a warning if a shape fits on a mesh of `dims` only when it is transposed, else "".
 

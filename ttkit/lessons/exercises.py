@@ -51,17 +51,12 @@ class Run:
         found = answer_difference(expected, self.result, rtol)
         return f" {found}" if found else ""
 
-    def clue(self) -> str:
-        """Return words that may help to correct a wrong result, or ""."""
+    def _nothing(self, *budget) -> str:
+        """Say nothing: a run without a mesh has no budget, and nothing that may help."""
         return ""
 
-    def over_budget(self, budget) -> str:
-        """Return in words how the run is over the budget; "" where it is not."""
-        return ""
-
-    def budget_used(self, budget) -> str:
-        """Return what the run used of the budget, in words."""
-        return ""
+    # Words that may help to correct a wrong result; how the run is over the budget; what it used.
+    clue = over_budget = budget_used = _nothing
 
 
 def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:

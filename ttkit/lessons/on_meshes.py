@@ -56,7 +56,7 @@ class OnMeshes(NamedTuple):
             further arguments. It gets the answer first, and then all of these.
     """
 
-    shapes: Sequence[tuple[int, int]]
+    shapes: Sequence[Shape]
     given: Callable[[int, int], list[Given]]
     fabric: bool = False
     more: Sequence[tuple] = ((),)
@@ -204,7 +204,7 @@ class MeshRun(Run):
 
 
 @contextmanager
-def _opened(shape: tuple[int, int], fabric: bool) -> Iterator:
+def _opened(shape: Shape, fabric: bool) -> Iterator:
     """Open a fresh mesh of the simulator. Afterwards close it and every other mesh that
     was not open before, and restore the fabric."""
     ttnn = backend.load()

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ttkit.errors import fail
-from ttkit.plans.plan import Plan, Transfer
+from ttkit.plans.plan import Bundle, Plan, Transfer
 from ttkit.plans.topology import Line, Topology
 from ttkit.words import counted
 
-Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 Steps = list[list[Transfer]]
 ALGORITHMS = ("line", "ring")
 
@@ -287,8 +286,9 @@ def _in_the_middle(draft: Plan) -> dict[int, Bundle]:
     """Return {the chip in the middle of a group: all chunks of the group}."""
     rows, columns = draft.topology.shape if draft.axis is None else (1, draft.group_size)
     middle = (rows - 1) // 2 * columns + (columns - 1) // 2
-    place = draft.topology.place
-    return {group[middle]: tuple(place[chip] for chip in group) for group in draft.groups}
+    return {
+        group[middle]: tuple(draft.topology.place[chip] for chip in group) for group in draft.groups
+    }
 
 
 def _check_cables(topology: Topology, line: Line) -> None:

@@ -62,7 +62,6 @@ class Cost:
         point_to_point and shift.
         """
         n = self.plan.group_size
-        collective = self.plan.collective
         part = (n - 1) / n
         factors = {
             "all_gather": n - 1,
@@ -70,13 +69,14 @@ class Cost:
             "reduce_scatter": part,
             "all_reduce": 2 * part,
         }
-        size = self.plan.shard_bytes * factors.get(collective, 1)
+        size = self.plan.shard_bytes * factors.get(self.plan.collective, 1)
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 
     def __repr__(self) -> str:
         plan = self.plan
-        links = self.plan.bytes_per_link
-        (a, b), most = max(links.items(), key=lambda item: item[1], default=(("-", "-"), 0))
+        (a, b), most = max(
+            plan.bytes_per_link.items(), key=lambda item: item[1], default=(("-", "-"), 0)
+        )
         on = f"{len(plan.topology.chips)} chips of {plan.topology.name}"
         each = f", {most // plan.links:,} over each of {plan.links} links" if plan.links > 1 else ""
         rows = [

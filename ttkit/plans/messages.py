@@ -50,7 +50,7 @@ class Wait(NamedTuple):
     peer: int
     call: str
     receives: bool  # It is True while the rank waits to receive, False while it waits to send.
-    since: int = 0  # The rank has waited since the end of this step.
+    since: int  # The rank has waited since the end of this step.
     line: str = ""
 
     @property

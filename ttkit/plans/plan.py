@@ -7,7 +7,6 @@ this one object: a plan is run on arrays, checked, counted, timed, drawn and gra
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ import numpy as np
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.topology import Line, Topology
+from ttkit.plans.topology import Line, Pair, Topology
 from ttkit.words import numbered
 
 Array = np.ndarray
+Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 # The outer keys are chips, the inner keys are chunks. A value is what a chip holds of a chunk.
 Holdings = dict[int, dict[int, Any]]
 
@@ -39,12 +39,12 @@ class Transfer:
 
     source: int
     destination: int
-    chunk: int | tuple[int, ...]
+    chunk: int | Bundle
     bytes: int = 0
     reduce: bool = False
 
     @property
-    def chunks(self) -> tuple[int, ...]:
+    def chunks(self) -> Bundle:
         """The chunks of the message."""
         return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
 
@@ -274,7 +274,7 @@ class Plan:
         number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays)}
         held = self.holdings_at_start(lambda chip, c: parts[chip][number[c] if self.adds else 0])
-        for _ in self._play(held, operator.add):
+        for _ in self._play(held, np.add):
             pass
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
@@ -300,12 +300,12 @@ class Plan:
         return ((number, t) for number, step in enumerate(self.steps, 1) for t in step)
 
     @cached_property
-    def bytes_per_link(self) -> dict[tuple[int, int], int]:
+    def bytes_per_link(self) -> dict[Pair, int]:
         """The bytes that each chip sends to each neighbour: {(source, destination): bytes}.
 
         All links of the pair count together. Each link of a transfer carries an equal part of it.
         """
-        counted: Counter[tuple[int, int]] = Counter()
+        counted = Counter[Pair]()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes
         return dict(sorted(counted.items()))
@@ -327,10 +327,10 @@ class Plan:
     def peak_extra_bytes(self) -> int:
         """The most bytes that a chip holds beyond those at the start, with arrivals to be added."""
         first, *later = self.states()
-        parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of chunks.
+        parts = Counter[int]()  # The messages of an all_to_all are parts of chunks.
         peak = 0
         for step, state in zip(self.steps, later):
-            landing: Counter[int] = Counter()
+            landing = Counter[int]()
             for t in step:
                 if self.collective == "all_to_all":
                     parts[t.destination] += t.bytes

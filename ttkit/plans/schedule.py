@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
@@ -104,8 +102,7 @@ class Task(NamedTuple):
 
 def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     """Return one number for each stage, given one for all stages or one for each."""
-    numbers = (int, float, np.number)
-    values = (value,) * schedule.stages if isinstance(value, numbers) else tuple(value)
+    values = tuple(value) if isinstance(value, Iterable) else (value,) * schedule.stages
     if len(values) != schedule.stages or min(values) < 0:
         rule = f"it must be a number of at least 0, or {schedule.stages} of them"
         fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")
@@ -277,6 +274,9 @@ class Slot(NamedTuple):
         return f"{self.action} {self.start_s:g}-{self.end_s:g}"
 
 
+Slots = tuple[tuple[Slot, ...], ...]  # Each stage has a row.
+
+
 @dataclass(frozen=True)
 class Timetable:
     """The times of all actions; `slots[stage]` has those of a stage, in order of time.
@@ -288,7 +288,7 @@ class Timetable:
     """
 
     schedule: Schedule
-    slots: tuple[tuple[Slot, ...], ...]
+    slots: Slots
 
     @cached_property
     def time_s(self) -> float:
@@ -328,16 +328,14 @@ def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2) -> 
     return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))
 
 
-def _play(
-    schedule: Schedule, duration: Callable[[int, Action], float]
-) -> tuple[tuple[Slot, ...], ...]:
+def _play(schedule: Schedule, duration: Callable[[int, Action], float]) -> Slots:
     """Return the actions of each stage with their times. A stage stops before an action whose input
     never arrives, or which needs an earlier action that the stage has not done.
     """
     tasks = list(map(schedule.tasks, range(schedule.stages)))
     slots: list[list[Slot]] = [[] for _ in tasks]
     arrives: dict[Message, float] = {}
-    done: set[tuple[int, Action]] = set()
+    done = set[tuple[int, Action]]()
     moved = True
     while moved:
         moved = False

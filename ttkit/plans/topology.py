@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
-from ttkit.hardware.device_order import device_order
+from ttkit.hardware.device_order import device_ids
 from ttkit.hardware.systems import Ids, RowColumn, system_named
 
 LINE, RING = "LINE", "RING"
 Line = tuple[int, ...]  # These are device ids in the order of the line.
+Pair = tuple[int, int]  # These are the device ids of two chips.
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Topology:
     """
 
     name: str
-    chips: tuple[int, ...]
+    chips: Line
     shape: RowColumn
     cables: Ids
     links: int
     link: Link
-    is_torus: bool = False
+    is_torus: bool
 
     def __repr__(self) -> str:
         return f"Topology({self.name} {self.shape[0]}x{self.shape[1]}, {self.links} links a pair)"
@@ -48,7 +49,7 @@ class Topology:
         return {chip: i for i, chip in enumerate(self.chips)}
 
     @functools.cached_property
-    def pairs(self) -> frozenset[tuple[int, int]]:
+    def pairs(self) -> frozenset[Pair]:
         """Every (chip, chip) that a cable joins, in both orders."""
         return frozenset((a, b) for a in self.chips for b in self.neighbours(a))
 
@@ -88,7 +89,7 @@ class Topology:
         """Return True where a cable joins the ends of a line of three or more chips."""
         return len(line) > 2 and self.joined(line[-1], line[0])
 
-    def route(self, source: int, destination: int) -> tuple[int, ...]:
+    def route(self, source: int, destination: int) -> Line:
         """Return the chips of a shortest route over cables, with both ends. If there are several
         such routes, it goes along the row first.
         """
@@ -129,7 +130,7 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
         system = system_named(of)
         shape = mesh_shape or system.shape
         asked = f"topology({system.name!r}, {shape})"
-        chips = [system.ids[r][c] for r, c in device_order(system, shape, (0, 0), asked)]
+        chips = device_ids(system, shape, (0, 0), asked)
     elif isinstance(getattr(of, "system", None), System):
         if len(tuple(of.shape)) != 2:
             fail(
@@ -153,6 +154,12 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
 def _known(system: System, chips: Line, shape: RowColumn) -> Topology:
     there = set(chips)
     cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
-    links = system.links_per_pair
-    link = system.chip.link
-    return Topology(system.name, chips, shape, cables, links, link, all(system.wraps))
+    return Topology(
+        system.name,
+        chips,
+        shape,
+        cables,
+        system.links_per_pair,
+        system.chip.link,
+        all(system.wraps),
+    )

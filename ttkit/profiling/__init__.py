@@ -65,15 +65,13 @@ class Record(NamedTuple):
 # `get_device_tensors` share one memory, and a replay of a trace puts the array of one tensor into
 # another. The ids are those of the tape's weak references. The tape keeps these references, so no
 # other object can get the same id.
-Keys = tuple[int, int, int]
+Keys = tuple[int, ...]
 
 
 def keys_of(tensor) -> Keys:
     """Return the keys of a described tensor."""
-    own, memory, array = (
-        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
-    )
-    return own, memory, array
+    kept = (tensor.tensor, tensor.memory, tensor.array)
+    return tuple(0 if each is None else id(each) for each in kept)
 
 
 # ---------------------------------------------------------------- reading a tape
@@ -87,7 +85,7 @@ class Reader:
         self._seen: list[Event] = []  # A copy has the same lists, so each event is read only once.
         # The list of a key begins with the number of the call that made the values; it is 0 if that
         # was before the tape began. The numbers of the calls that read the values follow.
-        self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
+        self._calls = defaultdict[int, list[int]](lambda: [0])
 
     @property
     def records(self) -> list[Record]:
@@ -272,9 +270,8 @@ class Profile(Reader):
         rows = []
         for name, time in sorted(spent.items(), key=lambda pair: -pair[1]):
             records = groups[name]
-            one = groups[name][0]
             shown, share = "not modelled", ""
-            if one.kind != HOST:
+            if records[0].kind != HOST:
                 shown = short(time, "s")
                 share = f"{100 * time / (sum(spent.values()) or 1):.0f} %"
             counts = (

@@ -13,9 +13,7 @@ from ttkit.profiling.traffic import note_line
 from ttkit.sim.mesh.opening import get_fabric_config, open_mesh_device, set_fabric_config
 from ttkit.sim.tape import Event, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
-from ttkit.sim.tensor.dtypes import widened
-
-Array = np.ndarray
+from ttkit.sim.tensor.dtypes import Array, widened
 
 # Each call has its event and its results. Each result has its array, and how many of the first axes
 # of the array run over chips.

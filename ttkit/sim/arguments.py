@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from ttkit.errors import OutOfMemoryError, TTKitError, fail
 from ttkit.sim.tensor import Layout
@@ -54,14 +54,13 @@ def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoR
     fail(None, rule, cure, kind)
 
 
-class describe:
+class describe(NamedTuple):
     """A call in one line, which shows tensors by shape, dtype and mesh. The line is made only when
     a message needs it."""
 
-    def __init__(self, name: str, args: tuple = (), kwargs: dict[str, Any] | None = None):
-        self.name = name
-        self.args = args
-        self.kwargs = kwargs or {}
+    name: str
+    args: tuple = ()
+    kwargs: Mapping[str, Any] = {}
 
     def __str__(self) -> str:
         shown = [self.show(value) for value in self.args if self.is_shown(value)]

@@ -119,11 +119,11 @@ def create_global_circular_buffer(
     return global_circular_buffer(sender_receiver_core_mapping, size)
 
 
-def _nothing(*args, **kwargs) -> None:
+def nothing(*args, **kwargs) -> None:
     """Do nothing: every operation has ended when it returns. `ttkit.profile` has the times."""
 
 
-record_event = event_synchronize = wait_for_event = ReadDeviceProfiler = _nothing
+record_event = event_synchronize = wait_for_event = ReadDeviceProfiler = nothing
 
 
 def apply_device_delay(mesh_device: Any, delays: Any, *, subdevice_id: Any = None) -> None:

@@ -17,7 +17,7 @@ from weakref import ref
 
 from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
-from ttkit.sim.tensor import DataType, Layout, TensorTopology
+from ttkit.sim.tensor import DataType, Layout, Sizes, TensorTopology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import Grid
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
@@ -37,8 +37,8 @@ class DescribedTensor(NamedTuple):
             have the same values.
     """
 
-    shard_shape: tuple[int, ...]
-    padded: tuple[int, ...]
+    shard_shape: Sizes
+    padded: Sizes
     dtype: DataType
     layout: Layout
     grid: Grid
@@ -47,7 +47,7 @@ class DescribedTensor(NamedTuple):
     tensor: ref[Any]
     memory: ref[Any] | None
     array: ref[Any] | None
-    lead: tuple[int, ...]
+    lead: Sizes
 
     @classmethod
     def of(cls, tensor: Tensor) -> DescribedTensor:
@@ -64,7 +64,7 @@ DESCRIBED = attrgetter(*DescribedTensor._fields[:7])
 class HostArray(NamedTuple):
     """A description of an array or a torch tensor in a call: everything except the values."""
 
-    shape: tuple[int, ...]
+    shape: Sizes
     dtype: str
 
 
@@ -125,6 +125,7 @@ class Event:
         return tensors_in(self.result)
 
 
+@dataclass(eq=False, repr=False)
 class Tape:
     """Events in the order of their calls.
 
@@ -139,19 +140,12 @@ class Tape:
         part: a name for what the program is doing now; a program that has parts sets it.
     """
 
+    keeps: Container[str] = ()
+    before: Callable[[Event], None] | None = None
+    after: Callable[[Event, Any], None] | None = None
+    events: list[Event] = field(default_factory=list)
+    part: str = ""
     mesh: Any = None  # This is the mesh without values on which the calls run, if there is one.
-
-    def __init__(
-        self,
-        keeps: Container[str] = (),
-        before: Callable[[Event], None] | None = None,
-        after: Callable[[Event, Any], None] | None = None,
-    ):
-        self.events: list[Event] = []
-        self.part = ""
-        self.keeps = keeps
-        self.before = before
-        self.after = after
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""

@@ -23,7 +23,7 @@ from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
 # When one of these modules is imported, it enters its operations into `OPERATIONS`.
-for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
+for _name in "models.experts models.heads ops.complex ops.gradients".split():
     _resolve_name(f"ttkit.sim.{_name}")
 # Each line has a module and names that this module defines.
 _HELD = """
@@ -219,8 +219,9 @@ def _visualize(*tensors: _Any, **how: _Any) -> None:
     print(_resolve_name("ttkit.profiling:Profile")(_last_trace[0]).summary())
 
 
-_traced = {"trace": _trace, "visualize": _visualize, "disable_tracing": _last_trace.clear}
-tracer = _Space("tracer.", _traced)
+tracer = _Space(
+    "tracer.", {"trace": _trace, "visualize": _visualize, "disable_tracing": _last_trace.clear}
+)
 # The fields of a configuration change nothing here.
 CONFIG_PATH = CONFIG_OVERRIDES = None
 Config = _copy

@@ -23,6 +23,7 @@ from ttkit.cluster.launch import remote, why_ended
 from ttkit.cluster.launch.command import check_mpirun, find_mpirun
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
+from ttkit.files import AnyPath
 
 START_S = 60.0
 
@@ -61,7 +62,7 @@ class Cluster:
     _processes: Supervised | None = None
     _client: Any = None
 
-    def __init__(self, config: str | os.PathLike[str] | int, *, start_timeout_s: float = START_S):
+    def __init__(self, config: AnyPath | int, *, start_timeout_s: float = START_S):
         self.config = config
         self.start_timeout_s = start_timeout_s
         self.name = f"Cluster({config!r})"

@@ -13,7 +13,7 @@ import numpy as np
 
 from ttkit.cluster.engines.engine import FOLDER
 from ttkit.cluster.files import Config, find_config
-from ttkit.cluster.files.bindings import Bindings, plain_ranks
+from ttkit.cluster.files.bindings import Bindings, Environment, plain_ranks
 from ttkit.cluster.launch.command import (
     LOCAL_FOLDER,
     blas_threads,
@@ -23,6 +23,7 @@ from ttkit.cluster.launch.command import (
 )
 from ttkit.cluster.processes import Supervised, python_command
 from ttkit.errors import fail, is_strict
+from ttkit.files import AnyPath
 from ttkit.hardware import current_system
 
 # The controller registers an engine at its next heartbeat. With ipyparallel's default of 3000 ms a
@@ -40,7 +41,7 @@ CONTROLLER_OPTIONS = (
 )
 
 
-def ranks_of(config: str | os.PathLike[str] | int) -> tuple[Bindings, Config]:
+def ranks_of(config: AnyPath | int) -> tuple[Bindings, Config]:
     """Return the ranks of a configuration folder or of a number of engines, and the folder's files.
 
     Raises:
@@ -102,7 +103,7 @@ def start_commands(
     words: Sequence[str],
     hosts: Sequence[str],
     address: str,
-) -> tuple[dict[str, list[str]], dict[str, str]]:
+) -> tuple[dict[str, list[str]], Environment]:
     """Return the commands of the controller and of mpirun, and their environment.
 
     Args:
@@ -111,7 +112,6 @@ def start_commands(
         address: the address of the controller.
     """
     folder = processes.folder
-    system = current_system()
     if words:
         settings = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
     else:
@@ -134,7 +134,7 @@ def start_commands(
         FOLDER: f"{socket.gethostname()}:{folder}",
         "IPYTHONDIR": str(folder / "ipython"),
         "TTKIT_STRICT": "1" if is_strict() else "",
-        "TTKIT_SYSTEM": system.name,
+        "TTKIT_SYSTEM": current_system().name,
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]

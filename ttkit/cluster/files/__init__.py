@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
 from ttkit.cluster.files.hosts import host_of_each_slot, read_hosts
 from ttkit.errors import TTKitError, fail
+from ttkit.files import AnyPath
 
 BINDINGS = "rank_bindings.yaml"
 HOSTS = ("hosts.txt", "hosts.json")
@@ -61,7 +62,7 @@ class Config(NamedTuple):
         return words + (["--rankfile", os.path.relpath(self.rankfile)] if self.rankfile else [])
 
 
-def find_config(folder: str | os.PathLike[str]) -> Config:
+def find_config(folder: AnyPath) -> Config:
     """Return the files of a configuration folder.
 
     Raises:

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ttkit.errors import TTKitError, fail
-from ttkit.files import AnyPath, Document, Finding, KeyPath, fail_with, find_file, read_yaml
+from ttkit.files import AnyPath, Document, Finding, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows at most this many characters of a value.
@@ -118,7 +118,7 @@ def _finding(document: Document, fault) -> Finding:
     kind = fault["type"]
     context = fault.get("ctx", {})
     value = fault["input"]
-    where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
+    where = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
     rule = fault["msg"]
     key = str(where[-1] if where else "")
@@ -130,8 +130,7 @@ def _finding(document: Document, fault) -> Finding:
         # expect 1, 0 and "".
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule = f"{rule}: {shown} without quotes is not a string"
-        cure = f'{key}: "{written}"'
-        cure = f"put quotes around it: {cure}"
+        cure = f'put quotes around it: {key}: "{written}"'
     else:
         rule = rule if kind == "missing" else f"{rule}: {shown}"
         cure = f"write it as here:\n{EXAMPLE}"

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ttkit.cluster.files.bindings import Bindings, RankBinding
+from ttkit.cluster.files.bindings import Bindings, Environment, RankBinding
 from ttkit.cluster.files.hosts import read_rankfile
 from ttkit.errors import fail
 from ttkit.files import AnyPath, find_file
@@ -69,7 +69,7 @@ ACROSS_HOSTS = {
 LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"
 OVERSUBSCRIBE = "--oversubscribe"
 NOT_TCP = "docker0,lo"  # These network interfaces lead to no other host.
-HOST_OPTIONS = ("--host", "-H", "--hostfile", "--machinefile")
+HOST_OPTIONS = "--host -H --hostfile --machinefile".split()
 
 
 def find_mpirun(named: str | None = None) -> str:
@@ -101,7 +101,7 @@ def check_mpirun(mpirun: str) -> None:
         )
 
 
-def mpi_variables(command: Sequence[str]) -> dict[str, str]:
+def mpi_variables(command: Sequence[str]) -> Environment:
     """Return the variables that mpirun needs to run a command that `mpirun_command` returns.
 
     Example:
@@ -120,7 +120,7 @@ def _names_hosts(words: Iterable[str]) -> bool:
     return any(word.partition("=")[0] in HOST_OPTIONS for word in words)
 
 
-def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
+def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> Environment:
     """Return mpirun's own environment: the variables it needs, `more`, and those of the shell.
 
     The shell's values override the others. The shell's variables that are meant for one rank are
@@ -131,7 +131,7 @@ def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[
     return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **more, **shell}
 
 
-def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
+def blas_threads(hosts: Sequence[str]) -> Environment:
     """Return variables that give the BLAS of each rank its share of the cores.
 
     If each rank uses all cores, the threads wait for one another: three workers on two cores took
@@ -145,7 +145,7 @@ def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
     return {name: os.environ.get(name, threads) for name in names}
 
 
-def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]:
+def rank_environment(binding: RankBinding, bindings: Bindings) -> Environment:
     """Return the variables of one rank, in the order of tt-run.
 
     The order is: the shell's, the launcher's, global_env, env_overrides. A later value overrides an
@@ -221,7 +221,7 @@ def mpirun_command(
         words[:0] = ["--mca", "mpi_yield_when_idle", "1"]
     bound = hosts or any(word.partition("=")[0] == "--bind-to" for word in words)
     command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
-    first: dict[str, str] = {}
+    first: Environment = {}
     for binding in bindings.rank_bindings:
         command += [":"] if binding.rank else []
         command += ["-np", "1"]

@@ -136,7 +136,7 @@ def lines(examined: Mapping[str, Examined], own: Answer) -> list[Line]:
 
 # ---------------------------------------------------------------- the checks
 CHECKS = "ssh network folder Python ttkit code MPI devices".split()
-BETWEEN_HOSTS = ("ssh", "network", "folder", "code")  # Without other hosts, these are left out.
+BETWEEN_HOSTS = "ssh network folder code".split()  # Without other hosts, these are left out.
 
 
 def _ssh(host: str, found: Examined) -> Verdict:

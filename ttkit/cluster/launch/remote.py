@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ttkit.errors import fail
+from ttkit.files import AnyPath
 from ttkit.words import counted
 
 T = TypeVar("T")
@@ -116,9 +117,7 @@ def own_address(other: str) -> str:
 
 
 # ---------------------------------------------------------------- commands
-def command(
-    host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None
-) -> list[str]:
+def command(host: str, words: Sequence[str], folder: AnyPath = "") -> list[str]:
     """Return the ssh command that runs `words` on a host, with each word unchanged.
 
     Example:
@@ -195,7 +194,7 @@ def rsync_command(folder: Path, host: str, apply: bool = False) -> list[str]:
         >>> rsync_command(Path("/home/me/project"), "node-2")[-2:]
         ['/home/me/project/', 'node-2:/home/me/project/']
     """
-    words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%n"]
+    words = "rsync --archive --compress --mkpath --out-format=%n".split()
     words += ["-e", " ".join(SSH), *(f"--exclude={pattern}" for pattern in EXCLUDED)]
     words += [] if apply else ["--dry-run"]
     return [*words, f"{folder}/", f"{host}:{folder}/"]

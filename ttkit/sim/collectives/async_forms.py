@@ -140,11 +140,6 @@ def joined(call: Call, tensor: Tensor) -> Array:
     return exchanged(values_on_all_chips(tensor), call.mesh._shape, call.axes, call.dim)
 
 
-def _exchanged(call: Call):
-    into, cut = (axis_of(call.tensor, dim) for dim in call.others)
-    return along(call, into, cut)
-
-
 EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
 COLLECTIVES |= {
     "mesh_partition": Collective(
@@ -153,7 +148,12 @@ COLLECTIVES |= {
         after_partition,
         "",
     ),
-    "all_to_all_async": Collective((fabric_is_on,), _exchanged, unchanged, "all_to_all"),
+    "all_to_all_async": Collective(
+        (fabric_is_on,),
+        lambda call: along(call, *(axis_of(call.tensor, dim) for dim in call.others)),
+        unchanged,
+        "all_to_all",
+    ),
 }
 
 
@@ -183,20 +183,17 @@ def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor
 # Other parameters, such as a semaphore, change nothing, with two exceptions: an output buffer gets
 # the result, and a parameter of `signatures.CHANGE_VALUES` is refused.
 FORMS = {
-    "all_gather_async": all_gather,
+    "all_gather_async strided_all_gather_async": all_gather,
     "all_gather_async_reversed": gather_reversed,
-    "strided_all_gather_async": all_gather,
     "ring_attention_all_gather_async": gather_each,
-    "all_gather_matmul_async": gather_and_multiply,
-    "strided_all_gather_minimal_matmul_async": gather_and_multiply,
-    "reduce_scatter_minimal_async": reduce_scatter,
-    "llama_reduce_scatter": reduce_scatter,
+    "all_gather_matmul_async strided_all_gather_minimal_matmul_async": gather_and_multiply,
+    "reduce_scatter_minimal_async llama_reduce_scatter": reduce_scatter,
     "deepseek_moe_reduce_scatter": join_and_scatter,
     "all_reduce_async": add_up,
-    "all_to_all_async_generic": all_to_all,
-    "all_to_all_async": all_to_all,
+    "all_to_all_async_generic all_to_all_async": all_to_all,
 }
 
 
-for _name, _plain in FORMS.items():
-    operation(f"experimental.{_name}", "collective")(inspect.unwrap(_plain))
+for _names, _plain in FORMS.items():
+    for _name in _names.split():
+        operation(f"experimental.{_name}", "collective")(inspect.unwrap(_plain))

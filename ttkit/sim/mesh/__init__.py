@@ -16,7 +16,7 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
 from ttkit.lazy import drawn_by
 from ttkit.sim.arguments import describe, refuse
-from ttkit.sim.hints import SubDevice
+from ttkit.sim.hints import SubDevice, nothing
 from ttkit.sim.ops import OPERATIONS, checked
 from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.tape import Event, Tape, running, tensors_in
@@ -304,13 +304,11 @@ class MeshDevice:
         """Return the id of a division of each chip's cores; the division changes nothing here."""
         return 0
 
-    def _nothing(self, *args) -> None:
-        """Do nothing: nothing is compiled, and every operation has ended when it returns."""
-
-    enable_program_cache = _nothing
-    load_sub_device_manager = clear_loaded_sub_device_manager = _nothing
-    remove_sub_device_manager = _nothing
-    set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
+    # Nothing is compiled, and every operation has ended when it returns.
+    enable_program_cache = nothing
+    load_sub_device_manager = clear_loaded_sub_device_manager = nothing
+    remove_sub_device_manager = nothing
+    set_sub_device_stall_group = reset_sub_device_stall_group = nothing
 
 
 @checked

@@ -9,7 +9,7 @@ from functools import partial
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.current import descriptor_in_use
-from ttkit.hardware.device_order import device_order
+from ttkit.hardware.device_order import device_ids
 from ttkit.hardware.systems import Coordinate, RowColumn, outside_fabric
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
@@ -111,7 +111,7 @@ def open_mesh_device(
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape or system.shape)
-        ids = _ids(system, shape, tuple(offset or (0, 0)), asked)
+        ids = device_ids(system, shape, tuple(offset or (0, 0)), asked)
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -134,12 +134,7 @@ def beside(system: System, shape: Coordinate) -> MeshDevice:
         32
     """
     asked = f"open_mesh_device({MeshShape(shape)!r}) on a {system.name}"
-    return MeshDevice(system, _ids(system, shape, (0, 0), asked), shape)
-
-
-def _ids(system: System, shape: Coordinate, corner: Coordinate, asked: str):
-    """Return the ids of the chips of a new mesh, in row-major order."""
-    return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
+    return MeshDevice(system, device_ids(system, shape, (0, 0), asked), shape)
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:

@@ -213,16 +213,16 @@ def moe_routing_remap(
     """
     size = expert_parallel_size
     axis = cluster_axis
-    count = non_zero_weight_size
     on = Operands(routing_weights_tensor)
-    (array,), like = on.arrays, on.like
-    if like.mesh.shape[axis] != size:
+    (array,) = on.arrays
+    if on.like.mesh.shape[axis] != size:
         refuse(f"expert parallel size ({size}) should be the same as size of cluster axis {axis}")
-    if count % size:
-        refuse(f"Number of non zero weights ({count}) must be evenly divisible by {size}")
-    chip = places(like.grid, (axis,))[..., None, None]
+    if non_zero_weight_size % size:
+        rule = f"Number of non zero weights ({non_zero_weight_size}) must be evenly divisible by"
+        refuse(f"{rule} {size}")
+    chip = places(on.like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
-    return on.result(array * (number // (count // size) == chip))
+    return on.result(array * (number // (non_zero_weight_size // size) == chip))
 
 
 @operation("sparse_matmul", "product", flops=product_flops)

@@ -7,7 +7,6 @@ numbers.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,11 @@ from ttkit.sim.ops import (
     result,
     values_of,
 )
-from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, of_numpy, truth
+from ttkit.sim.ops.unary import COMPARISONS, Function, activation, gelu_erf, of_numpy, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
-Function = Callable[[Array, Array], Array]
 # This is ttnn's default for activations. All calls share the list, so nothing may write to it.
 NONE: list = []
 
@@ -70,7 +68,7 @@ WHOLE = {*"add subtract multiply rsub squared_difference maximum minimum clamp f
 WHOLE |= {*ONLY_WHOLE, *TESTS}
 
 # In these operations the first operand may be a number.
-ELEMENTARY = ("add", "subtract", "multiply", "divide")
+ELEMENTARY = "add subtract multiply divide".split()
 # Besides the elementary operations and the tests, these also have a form that replaces the first
 # operand.
 ALSO = "bias_gelu ldexp logaddexp logaddexp2 rsub squared_difference"
@@ -212,7 +210,7 @@ def _chosen(condition: Array, yes, no, lead: int) -> Array:
 
 
 # Each function takes three arrays or numbers; two of the functions have the keyword `value`.
-THREE: dict[str, Callable[..., Array]] = {
+THREE: dict[str, Function] = {
     "addcmul": lambda a, b, c, value=1: a + value * b * c,
     "addcdiv": lambda a, b, c, value=1: a + value * b / c,
     "addalpha": lambda a, b, alpha=1: a + alpha * b,

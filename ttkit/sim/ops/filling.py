@@ -4,23 +4,19 @@ This module also has `dropout`.
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation, result
 from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, TensorTopology, dtypes, integers
-from ttkit.sim.tensor.absent import absent
+from ttkit.sim.tensor.absent import Shape, absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.grid import SINGLE
 from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
 from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
-
-Shape = Sequence[int]
 
 
 def _filled(
@@ -36,9 +32,9 @@ def _filled(
     if device is not None:
         device.check_open()
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()))
-    kind = (dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR)
-    place = (grid, topology, device)
-    return _made(integers(shape, None, 0), fill_value, *kind, *place)
+    dtype = dtype or DataType.BFLOAT16
+    layout = layout or Layout.ROW_MAJOR
+    return _made(integers(shape, None, 0), fill_value, dtype, layout, grid, topology, device)
 
 
 def _filled_like(
@@ -60,12 +56,11 @@ def _filled_like(
     return _made(shape, fill_value, dtype, layout, tensor.grid, tensor.topology, tensor.mesh)
 
 
-def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tensor:
+def _made(shape, value: float, dtype: DataType, layout: Layout, grid, topology, mesh) -> Tensor:
     """Return a tensor with one value everywhere; whole numbers are not converted to float32."""
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
-    made = new_tensor(None, dtype, layout, *place, shape=shape)
-    grid, _, mesh = place
+    made = new_tensor(None, dtype, layout, grid, topology, mesh, shape=shape)
     shape = (1,) * grid.lead + shape
     if mesh is not None and not mesh.has_values:
         made.rebind(absent(shape, dtypes.numpy_dtype(dtype)))
@@ -111,11 +106,13 @@ def allocate_tensor_on_device(
     """
     if isinstance(shape, TensorSpec):
         shape, dtype, layout, memory_config = shape
-    how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
-    made = full(shape, 0, device=mesh_device, **how)
+    made = full(  # type: ignore[call-arg]
+        shape, 0, dtype=dtype, layout=layout, device=mesh_device, memory_config=memory_config
+    )
     over = mesh_device.shape
-    coords = mesh_device.grid.covers
-    made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
+    made.topology = TensorTopology(
+        over, [PlacementReplicate()] * over.dims(), mesh_device.grid.covers
+    )
     return made
 
 

@@ -12,11 +12,10 @@ from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Array, Operands, operation, shaped, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
-from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
+from ttkit.sim.tensor import TILE_SIZE, DataType, Layout, Sizes
 from ttkit.sim.tensor.dtypes import FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, check_room
 
-Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
 # From this many multiply-adds on, summed over the matmuls of a call, several threads
 # are faster. One thread takes about 0.3 ms for this many.
@@ -80,7 +79,7 @@ def _parts(a: Array, b: Array, out: Array, count: int) -> list[partial]:
     return [partial(_multiply, a, b[:, part], out[:, part]) for part in parts]
 
 
-def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
+def _check(operands: list[Tensor], a: Sizes, b: Sizes) -> None:
     """Refuse row-major operands, and shapes that do not fit together."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         refuse("Inputs to matmul must be tilized", "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout")
@@ -116,16 +115,15 @@ def _linear(
     Raises:
         TTKitError: the shapes do not fit together, or an operand is row-major or on the host.
     """
-    a, b = input_tensor_a, input_tensor_b
-    if a.mesh is None or b.mesh is None:
+    if input_tensor_a.mesh is None or input_tensor_b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
-    on = Operands(a, b, bias, narrow=True)
+    on = Operands(input_tensor_a, input_tensor_b, bias, narrow=True)
     x, y, added = on.arrays
     # An operand of one dimension is a row on the left, and a column on the right.
     lead = on.lead
-    row = len(a.shard_shape) == 1
-    column = len(b.shard_shape) == 1
+    row = len(input_tensor_a.shard_shape) == 1
+    column = len(input_tensor_b.shard_shape) == 1
     x = with_rank(widened(x), lead, 2)
     y = y[..., None] if column else y
     if transpose_a:
@@ -136,7 +134,7 @@ def _linear(
     right = y.shape[lead:]
     _check(on.tensors, left, right)
     batch = np.broadcast_shapes(left[:-2], right[:-2])
-    check_room(on.like, (*batch, left[-2], right[-1]), dtype or a.dtype)
+    check_room(on.like, (*batch, left[-2], right[-1]), dtype or input_tensor_a.dtype)
     values = product(x, y, lead)
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead

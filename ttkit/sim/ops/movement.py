@@ -280,10 +280,9 @@ def sharded_to_interleaved_partial(
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
     rows = _rows(cache_tensor, num_slices, slice_index)
-    ends = cache_tensor.grid.shape
     whole = np.array(cache_tensor.full_array())
     *front, width = cache_tensor.shard_shape
-    part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
+    part = whole.reshape(*cache_tensor.grid.shape, math.prod(front), width)[..., rows, :]
     part[:] = input_tensor.full_array().reshape(part.shape)
     return written(result(cache_tensor, whole), cache_tensor)
 

@@ -169,8 +169,9 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all of them, or those in `dim`. Longer ones stay."""
     axes = axes_of(input_tensor, dim)
-    shape = input_tensor.shard_shape
-    return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
+    return reshape(
+        input_tensor, [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes or n != 1]
+    )
 
 
 @operation("unsqueeze", "arrange", moves="shape")

@@ -9,7 +9,6 @@ import math
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ttkit.sim.tensor import GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
-Function = Callable[[Array], Array]
+Function = Callable[..., Array]
 F = np.float32
 SQRT_2_OVER_PI = F(math.sqrt(2 / math.pi))
 SQRT_HALF = F(math.sqrt(0.5))
@@ -83,7 +82,7 @@ def _silu(x: Array, out: Array, t: Array) -> None:
     out *= np.where(x == -np.inf, 0, x) if np.isneginf(lowest) else x
 
 
-def _ufunc(function: Callable[..., Array]) -> Function:
+def _ufunc(function: Function) -> Function:
     return partial(blocks.by_blocks, lambda values, out, _: function(values, out=out))
 
 
@@ -139,7 +138,7 @@ def logit(x: Array, *, eps: float | None = None) -> Array:
     return np.log(p / (1 - p))
 
 
-def _gated(function: Function) -> Callable[..., Array]:
+def _gated(function: Function) -> Function:
     """Return a function that multiplies the first half of `dim` by a function of the second."""
 
     def call(x: Array, *, dim=-1):
@@ -149,7 +148,7 @@ def _gated(function: Function) -> Callable[..., Array]:
     return call
 
 
-def truth(function: Callable[..., Array]) -> Callable[..., Array]:
+def truth(function: Function) -> Function:
     """Return a function that gives 1 where a test is true, else 0, in the first operand's type."""
     return lambda *given: function(*given).astype(given[0].dtype)
 
@@ -200,7 +199,7 @@ PREDICATES = of_numpy("isnan isinf isfinite isposinf isneginf signbit logical_no
 COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 WITH_ZERO = {f"{name}z": lambda x, test=test: test(x, 0) for name, test in COMPARISONS.items()}
 # A call of these functions may have keywords, such as the number of decimals to round to.
-WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
+WITH_KEYWORDS: dict[str, Function] = {
     "celu": lambda x, *, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(x / alpha)),
     "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(x)),
     "geglu": _gated(gelu_erf),
@@ -223,7 +222,7 @@ UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in (PREDICATES | WITH
 WHOLE = {*"abs bitwise_not identity logical_not neg relu relu6 square".split(), *WITH_ZERO}
 
 
-def _register(name: str, function: Callable[..., Array]) -> None:
+def _register(name: str, function: Function) -> None:
     def call(input_tensor: Tensor, **how) -> Tensor:
         on_mesh(input_tensor)
         kind = input_tensor.dtype
@@ -236,8 +235,7 @@ def _register(name: str, function: Callable[..., Array]) -> None:
     if name in WITH_KEYWORDS:
         keywords_of(function)(call)
     call.__doc__ = f"Return `{name}` of the elements."
-    kind: Any = "arrange" if name == "identity" else "compute"
-    operation(name, kind)(call)
+    operation(name, "arrange" if name == "identity" else "compute")(call)
 
 
 for _name, _function in UNARY.items():

@@ -21,11 +21,10 @@ from ttkit.sim import blocks, collectives
 from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import SharedSystem, binding, machine
 from ttkit.sim.tensor.grid import Grid, grid_over, restricted
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Array, Tensor
 from ttkit.waiting import CURE, settings, wait_until
 from ttkit.words import grouped, numbered
 
-Array = np.ndarray
 TEXT = 512  # The description of a call has this many bytes, so few that MPI sends it eagerly.
 CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
 
@@ -132,13 +131,13 @@ class World:
             getattr(comm, call)(*arguments)
 
 
-def encoded(text: str) -> np.ndarray:
+def encoded(text: str) -> Array:
     """Return a text as a message of TEXT bytes."""
     data = text.encode("utf-8", "replace")[:TEXT]
     return np.frombuffer(bytearray(data.ljust(TEXT, b"\0")), np.uint8)
 
 
-def decoded(message: np.ndarray) -> str:
+def decoded(message: Array) -> str:
     """Return the text of a message.
 
     Example:

@@ -78,7 +78,7 @@ class _Channel:
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
         # This holds the values that chips of this process have sent to each other.
-        self.queue: deque[tuple[str, Array]] = deque()
+        self.queue = deque[tuple[str, Array]]()
         self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
         _made[self.everyone] += 1
         # A socket of another set of ranks may have the same tag, as it has another communicator.
@@ -197,16 +197,16 @@ def create_socket_pair(
         >>> sender.get_socket_endpoint_type().name
         'SENDER'
     """
-    first = sender_mesh_device
-    second = receiver_mesh_device
-    connections = socket_config.connections
-    ranks = [(_driver(first, c.sender_core), _driver(second, c.receiver_core)) for c in connections]
+    ranks = [
+        (_driver(sender_mesh_device, c.sender_core), _driver(receiver_mesh_device, c.receiver_core))
+        for c in socket_config.connections
+    ]
     channel = _Channel(socket_config, ranks)
-    if first is second:
-        channel.shift = _shift(dict(channel.pairs), first._shape)
+    if sender_mesh_device is receiver_mesh_device:
+        channel.shift = _shift(dict(channel.pairs), sender_mesh_device._shape)
     sender, receiver = (
         MeshSocket.__new__(MeshSocket)._join(mesh, end, channel)
-        for mesh, end in zip((first, second), SocketEndpoint)
+        for mesh, end in zip((sender_mesh_device, receiver_mesh_device), SocketEndpoint)
     )
     return sender, receiver
 

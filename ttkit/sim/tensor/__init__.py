@@ -14,8 +14,10 @@ from weakref import WeakValueDictionary
 
 from ttkit.errors import fail, older_form
 
-
 # ---------------------------------------------------------------- shapes and coordinates
+Sizes = tuple[int, ...]  # These are the lengths of dimensions or of mesh axes.
+
+
 def integers(values, what: object = None, least: int = -(2**63)) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple; raise a TypeError for anything else."""
     try:
@@ -113,19 +115,18 @@ class MeshCoordinateRange:
     """
 
     def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
-        what = "MeshCoordinateRange"
         if end is None:
             end = MeshCoordinate([max(n - 1, 0) for n in start])
             start = MeshCoordinate([0] * start.dims())
         if start.dims() != end.dims():
             fail(
-                what,
+                "MeshCoordinateRange",
                 "Start and end dimensions of a coordinate range do not match: "
                 f"{start.dims()} and {end.dims()}",
             )
         if any(a > b for a, b in zip(start, end)):
             rule = f"Start coordinate is greater than end coordinate: {start!r} and {end!r}"
-            fail(what, rule, "swap them")
+            fail("MeshCoordinateRange", rule, "swap them")
         self.start, self.end = start, end
 
     def __iter__(self) -> Iterator[MeshCoordinate]:
@@ -148,23 +149,19 @@ class Shape(_Integers):
         self._values = integers(shape, "Shape", 0)
 
     @classmethod
-    def _of(cls, values: tuple[int, ...]) -> Shape:
+    def _of(cls, values: Sizes) -> Shape:
         new = object.__new__(cls)
         new._values = values
         return new
 
-    def __len__(self) -> int:
-        return len(self._values)
+    __len__ = _Integers.dims
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Shape, list, tuple)) and self._values == tuple(other)
 
     __hash__ = _Integers.__hash__
 
-    @property
-    def rank(self) -> int:
-        """The number of dimensions."""
-        return len(self._values)
+    rank = property(_Integers.dims)
 
     def to_rank(self, rank: int) -> Shape:
         """Return the shape with `rank` dimensions: add ones in front, or drop the first ones."""
@@ -193,7 +190,7 @@ Placement = PlacementReplicate | PlacementShard
 class TensorTopology:
     """The label of a tensor's shards: placements, distribution shape, coordinates."""
 
-    _shape: tuple[int, ...]
+    _shape: Sizes
     _placements: tuple[Placement, ...]
     _coords: tuple[tuple[int, ...], ...]
 
@@ -306,12 +303,6 @@ class ShardDistributionStrategy(_Enum):
     """How shards of any number of dimensions go to cores."""
 
     ROUND_ROBIN_1D, GRID_2D, CONTIGUOUS_1D = range(3)
-
-
-class ShardShapeAlignment(_Enum):
-    """Whether the shape of a shard grows to whole tiles."""
-
-    NONE, REQUIRED, RECOMMENDED = range(3)
 
 
 class ShardStrategy(enum.Enum):
@@ -430,8 +421,9 @@ FabricUDMMode = enumeration("FabricUDMMode", "DISABLED ENABLED")
 FabricManagerMode = enumeration("FabricManagerMode", "ENABLED INIT_FABRIC TERMINATE_FABRIC DEFAULT")
 DispatchCoreAxis = enumeration("DispatchCoreAxis", "ROW COL")
 DispatchCoreType = enumeration("DispatchCoreType", "WORKER ETH")
-LEVELS = "NO_THROTTLE LEVEL_1 LEVEL_2 LEVEL_3 LEVEL_4 LEVEL_5"
-ThrottleLevel = enumeration("ThrottleLevel", LEVELS)
+ThrottleLevel = enumeration("ThrottleLevel", "NO_THROTTLE LEVEL_1 LEVEL_2 LEVEL_3 LEVEL_4 LEVEL_5")
+# Whether the shape of a shard grows to whole tiles.
+ShardShapeAlignment = enumeration("ShardShapeAlignment", "NONE REQUIRED RECOMMENDED")
 # This is the `math_op` of `all_reduce_async`, which here takes only Sum.
 ReduceType = enumeration("ReduceType", "Sum Mean Max Min Std Var Prod")
 

@@ -24,6 +24,7 @@ from ttkit.sim.tensor import (
 )
 from ttkit.sim.tensor.grid import (
     Coordinate,
+    Coordinates,
     Grid,
     devices_of,
     grid_over,
@@ -31,7 +32,7 @@ from ttkit.sim.tensor.grid import (
     onto_grid,
     restricted,
 )
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Array, Tensor
 
 
 # ---------------------------------------------------------------- configurations
@@ -176,7 +177,7 @@ class CppTensorToMesh(_Distribution):
         MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
     """
 
-    def place(self, array: np.ndarray) -> tuple[np.ndarray, Grid, TensorTopology]:
+    def place(self, array: Array) -> tuple[Array, Grid, TensorTopology]:
         """Cut `array` over the mesh.
 
         Returns:
@@ -236,7 +237,7 @@ class CppMeshToTensor(_Distribution):
         super().__init__(mesh, config)
         self._coords = devices_of(self._over, self._mesh_shape, self._offset)
 
-    def join(self, tensor: Tensor) -> np.ndarray:
+    def join(self, tensor: Tensor) -> Array:
         """Return the composer's shards as one array, joined along dims[i] for mesh axis i.
 
         As in ttnn, each rank that shares the mesh gets the shards of all ranks, so all must call.
@@ -268,7 +269,7 @@ class CppMeshToTensor(_Distribution):
             sizes[dim] *= count
         return whole.transpose(order).reshape(sizes)
 
-    def _known(self, grid: Grid) -> tuple[Coordinate, ...]:
+    def _known(self, grid: Grid) -> Coordinates:
         """Return the composer's devices that have a shard; refuse one outside the tensor's mesh."""
         mesh = grid.mesh_shape
         for coordinate in self._coords:

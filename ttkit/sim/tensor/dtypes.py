@@ -8,7 +8,6 @@ in memory. The values become float32 again when the tensor is used.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +15,8 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware import chips
 from ttkit.sim import blocks
-from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.absent import Absent, absent
+from ttkit.sim.tensor import DataType, Layout, Sizes
+from ttkit.sim.tensor.absent import Absent, Shape, absent
 
 Array = np.ndarray
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
@@ -25,11 +24,7 @@ NARROW = FLOATS[1:]
 # Each number is the count of an element's magnitude bits, including the leading bit.
 BLOCK_FLOATS = {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}
 NUMPY = {
-    DataType.UINT32: np.uint32,
-    DataType.INT32: np.int32,
-    DataType.UINT16: np.uint16,
-    DataType.UINT8: np.uint8,
-    DataType.INT8: np.int8,
+    DataType[name.upper()]: getattr(np, name) for name in "uint32 int32 uint16 uint8 int8".split()
 }
 
 
@@ -173,7 +168,7 @@ _tiles = {name: 1024 * nbytes for name, nbytes in chips.ELEMENT_BYTES.items()} |
 TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in _tiles.items()}
 
 
-def bytes_of(padded_shape: Sequence[int], dtype: DataType) -> int:
+def bytes_of(padded_shape: Shape, dtype: DataType) -> int:
     """Return the bytes that a shard of this padded shape takes on its chip.
 
     Example:
@@ -191,7 +186,7 @@ class Tile(NamedTuple):
         1024
     """
 
-    tile_shape: Sequence[int]
+    tile_shape: Shape
     transpose_tile: bool = False
 
     def get_tile_size(self, dtype: DataType) -> int:
@@ -206,7 +201,7 @@ def element_size(dtype: DataType, /) -> int:
     return TILE_BYTES[dtype] // 1024
 
 
-def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+def padded(shape: Sizes, layout: Layout) -> Sizes:
     """Return the shape that is stored: in tiles, the last two sizes are multiples of 32.
 
     It has at least one dimension, and in tiles at least two.
@@ -222,18 +217,18 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 @functools.cache
-def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
+def stored(shape: Sizes, layout: Layout, dtype: DataType) -> tuple[Sizes, int]:
     """Return the stored shape of a shard, and its bytes."""
     whole = padded(shape, layout)
     return whole, bytes_of(whole, dtype)
 
 
-def plane(padded: tuple[int, ...]) -> tuple[int, int]:
+def plane(padded: Sizes) -> tuple[int, int]:
     """Return (rows, columns) of a stored shape as one matrix: leading dimensions count as rows."""
     return math.prod(padded[:-1]), padded[-1]
 
 
-def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
+def shards_of(padded: Sizes, shard: Shape) -> tuple[int, int]:
     """Return how many shards cover a stored shape, down and across."""
     height, width = plane(padded)
     return -(-height // shard[0]), -(-width // shard[1])

@@ -18,6 +18,7 @@ from ttkit.sim.tensor import (
 )
 
 Coordinate = tuple[int, ...]
+Coordinates = tuple[Coordinate, ...]
 
 
 class Owners(NamedTuple):
@@ -48,8 +49,8 @@ class Grid:
 
     mesh_shape: Coordinate
     shape: Coordinate
-    coords: tuple[Coordinate, ...]
-    covers: tuple[Coordinate, ...]
+    coords: Coordinates
+    covers: Coordinates
     owners: Owners | None = None
 
     @property
@@ -91,16 +92,14 @@ class MeshDeviceView:
 
 @cache
 def grid_over(
-    mesh_shape: Coordinate,
-    coords: tuple[Coordinate, ...] | None = None,
-    owners: Owners | None = None,
+    mesh_shape: Coordinate, coords: Coordinates | None = None, owners: Owners | None = None
 ) -> Grid:
     """Return the grid of the chips at `coords` (in row-major order), or of the whole mesh."""
     return _grid(mesh_shape, coords or tuple(itertools.product(*map(range, mesh_shape))), owners)
 
 
 @cache
-def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners | None) -> Grid:
+def _grid(mesh_shape: Coordinate, covers: Coordinates, owners: Owners | None) -> Grid:
     coords = covers
     if owners is not None:
         coords = tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
@@ -117,8 +116,7 @@ def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
 
 def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
     """Return True where a coordinate lies in a mesh of this shape."""
-    sizes = zip(coordinate, shape)
-    return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
+    return len(coordinate) == len(shape) and all(0 <= c < n for c, n in zip(coordinate, shape))
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
@@ -143,9 +141,7 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
 
 
 @cache
-def devices_of(
-    over: Coordinate, mesh: Coordinate, offset: Coordinate | None
-) -> tuple[Coordinate, ...]:
+def devices_of(over: Coordinate, mesh: Coordinate, offset: Coordinate | None) -> Coordinates:
     """Return the device of each part of a distribution.
 
     A distribution that fits the mesh in every dimension takes a rectangle whose first device is at

@@ -21,6 +21,7 @@ from ttkit.sim.tensor import (
     ShardOrientation,
     ShardShapeAlignment,
     ShardStrategy,
+    Sizes,
     TensorMemoryLayout,
 )
 from ttkit.sim.tensor.dtypes import Tile, padded, plane, shards_of
@@ -251,8 +252,7 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         made = self.__dict__
         if isinstance(self.buffer_type, NdShardSpec):
-            buffer, spec = self.memory_layout, self.buffer_type
-            made.update(memory_layout=ND, buffer_type=buffer, nd_shard_spec=spec)
+            made.update(buffer_type=self.memory_layout, nd_shard_spec=self.buffer_type)
         if self.nd_shard_spec:
             made["memory_layout"] = ND
 
@@ -318,14 +318,11 @@ def create_sharded_memory_config(
         >>> create_sharded_memory_config((1, 1, 64, 128), grid, block).shard_spec.shape
         [32, 32]
     """
-    given = use_height_and_width_as_shard_shape
     way = orientation or ROW_MAJOR
-    cores = core_grid
-    if isinstance(core_grid, CoreGrid):
-        cores = corner(core_grid.x, core_grid.y)
+    cores = corner(core_grid.x, core_grid.y) if isinstance(core_grid, CoreGrid) else core_grid
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
     *batch, height, width = shape
-    if given:
+    if use_height_and_width_as_shard_shape:
         cut = (height, width) if way is ROW_MAJOR else (width, height)
     else:
         sizes = (math.prod(batch) * height, width)
@@ -414,7 +411,7 @@ class TensorSpec(_Fields):
     block_sharded = partialmethod(_even, BLOCK)
 
 
-def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) -> None:
+def check_fits(config: MemoryConfig, padded: Sizes, layout: Layout) -> None:
     """Check that a configuration fits a tensor of this stored shape.
 
     Raises:

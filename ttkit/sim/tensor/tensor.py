@@ -24,6 +24,7 @@ from ttkit.sim.tensor import (
     MeshShape,
     PlacementReplicate,
     Shape,
+    Sizes,
     StorageType,
     TensorTopology,
 )
@@ -60,7 +61,7 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("__weakref__", "made_of", "nbytes", "owner", "used")
+    __slots__ = "__weakref__ made_of nbytes owner used".split()
     # If the buffer belongs to a reshaped view, the view was made of these tensors. They are
     # deallocated with the view.
     made_of: tuple[weakref.ref[Tensor], ...]
@@ -108,7 +109,7 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
             )
 
 
-def check_room(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
+def check_room(like: Tensor, shape: Sizes, dtype: DataType | None = None) -> None:
     """Raise if a result with shards of this shape would not fit on the chips of `like`."""
     _, nbytes = stored(shape, like.layout, dtype or like.dtype)
     if _bound[0] + nbytes > like.mesh.dram_bytes:
@@ -125,7 +126,7 @@ def bytes_in_use() -> Counter[int]:
     return used
 
 
-def most_in_use(mesh: MeshDevice | None = None) -> int:
+def most_in_use(mesh: MeshDevice | None) -> int:
     """Return the DRAM bytes in use of the chip that holds most.
 
     Args:
@@ -162,9 +163,9 @@ class Tensor:
     grid: Grid
     layout: Layout
     mesh: Any  # This is a MeshDevice, or None on the host.
-    padded: tuple[int, ...]
+    padded: Sizes
     plain_memory_config: MemoryConfig
-    shard_shape: tuple[int, ...]
+    shard_shape: Sizes
     topology: TensorTopology
     __slots__ = (*__annotations__, "__weakref__")
 
@@ -356,7 +357,7 @@ def new_tensor(
     mesh: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
     *,
-    shape: tuple[int, ...] | None = None,
+    shape: Sizes | None = None,
 ) -> Tensor:
     """Return a tensor around `array`, whose values `dtype` can represent, and allocate its memory.
 

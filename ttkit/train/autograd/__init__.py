@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.backend import from_numpy, to_numpy
+from ttkit.backend import Array, from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
 Value = Any  # A value is a ttnn.Tensor of the simulator or of the real library.
+Gradients = list[Value]  # There is one for each input of an operation.
 # A `Backward` takes the gradient of a result, and returns a gradient, or None, for each input.
 Backward = Callable[[Value], Sequence[Value | None]]
 
@@ -83,7 +84,7 @@ class Tensor:
     @classmethod
     def from_numpy(
         cls,
-        array: np.ndarray,
+        array: Array,
         layout=None,
         new_type=None,
         mapper=None,
@@ -108,7 +109,7 @@ class Tensor:
         )
         return cls(value, requires_grad)
 
-    def to_numpy(self, new_type=None, composer=None) -> np.ndarray:
+    def to_numpy(self, new_type=None, composer=None) -> Array:
         """Return the values, joined by `composer` if there are several shards."""
         value = self.get_value() if new_type is None else ttnn.typecast(self.get_value(), new_type)
         return to_numpy(value, mesh_composer=composer).view(Values)

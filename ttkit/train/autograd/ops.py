@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import constant
-from ttkit.train.autograd import Tensor, Value, back_to, recorded
+from ttkit.train.autograd import Gradients, Tensor, Value, back_to, recorded
 
 # A mask adds this number to the scores that it hides. The number is far below any real score, and
 # bfloat16 can represent numbers of this size.
@@ -69,7 +69,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _elementwise(
-    name: str, x: Tensor, forward: Callable[..., Value], back: Callable[..., list[Value]], **how
+    name: str, x: Tensor, forward: Callable[..., Value], back: Callable[..., Gradients], **how
 ) -> Tensor:
     value = x.get_value()
     return recorded(name, forward(value, **how), [x], lambda grad: back(grad, value, **how))
@@ -120,7 +120,7 @@ def mean(x: Tensor) -> Tensor:
     """Return the mean of all elements on each device, [1, 1, 1, 1]."""
     value = ttnn.mean(x.get_value(), keepdim=True)
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         each = grad * (1 / math.prod(x.shape()))
         return [ttnn.ones_like(x.get_value()) * each]
 
@@ -185,7 +185,7 @@ def _norm(
     x, weight, *biases = inputs
     value = x.get_value()
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         centred = centre(value)
         scale = ttnn.rsqrt(_mean(ttnn.square(centred)) + epsilon)
         normal = centred * scale
@@ -224,7 +224,7 @@ def scaled_dot_product_attention(
     scores = ttnn.matmul(q, k, transpose_b=True)
     probs = ttnn.softmax(scores if mask is None else scores + mask, dim=-1)
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         grad = stacked(grad, groups)
         dv = ttnn.matmul(probs, grad, transpose_a=True)
         dscores = softmax_back(probs, ttnn.matmul(grad, v, transpose_b=True))
@@ -274,11 +274,11 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
 
     out = [probabilities(*each) @ positions(v, 0, each[1]) for each in blocks]
 
-    def backward(grad: Value) -> list[Value]:
-        dqs: list[Value] = []
+    def backward(grad: Value) -> Gradients:
+        dqs: Gradients = []
         # A block adds to the gradients of all keys and values up to its own end. So the loop goes
         # from the last block to the first, and `sofar` has the sums for all earlier positions.
-        ends: list[list[Value]] = [[], []]
+        ends: list[Gradients] = [[], []]
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
             probs = probabilities(start, end)
@@ -337,7 +337,7 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
     value = x.get_value()
     out = value * cos + (value @ turn) * sin
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         turned = ttnn.matmul(grad * sin, turn, transpose_b=True)
         return [grad * cos + turned]
 
@@ -419,7 +419,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
         found = ttnn.gather(table, 2, index())
     found = ttnn.reshape(found, (batch, 1, length, width))
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         given = _rows(grad if here is None else grad * here)
         if is_bfloat16 and count % ttnn.TILE_SIZE == 0:
             # Only the shape matters here, so backward keeps no table that ZeRO 3 has gathered.

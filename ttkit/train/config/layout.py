@@ -13,7 +13,7 @@ import numpy as np
 
 # `backend` loads ttnn on first use, because a check of configuration files does not need ttnn.
 from ttkit import backend
-from ttkit.backend import constant, from_numpy
+from ttkit.backend import Array, constant, from_numpy
 from ttkit.errors import fail
 from ttkit.train.config.settings import (
     STRATEGIES,
@@ -26,6 +26,7 @@ from ttkit.train.config.settings import (
 )
 
 TILE = 32
+Axis = int | None  # This is a mesh axis, or None if no mesh axis is meant.
 SHARED_ALONG = {
     # Without ZeRO, the chips along the axes of DDP and CP hold equal values. ZeRO shards these.
     "zero": ("enable_ddp", "enable_cp"),
@@ -81,7 +82,7 @@ def tiled(shape: Sequence[int]) -> int:
     return math.prod(front) * in_tiles(rows) * in_tiles(columns)
 
 
-def zigzag(length: int, parts: int) -> np.ndarray:
+def zigzag(length: int, parts: int) -> Array:
     """Return `length` positions in the order of the `parts` chips that share them, chip 0 first.
 
     The sequence is cut into 2 x parts chunks. Chip i has chunk i from the front and chunk
@@ -267,21 +268,21 @@ class Layout:
         """
         return replace(self.along(mesh.shape), device=mesh)
 
-    def _axis(self, name: str) -> int | None:
+    def _axis(self, name: str) -> Axis:
         return dict(self.axes or ()).get(name)
 
     @property
-    def dp_axis(self) -> int | None:
+    def dp_axis(self) -> Axis:
         """The mesh axis along which replicas of the model share a batch."""
         return self._axis("dp")
 
     @property
-    def tp_axis(self) -> int | None:
+    def tp_axis(self) -> Axis:
         """The mesh axis along which chips share each layer."""
         return self._axis("tp")
 
     @property
-    def cp_axis(self) -> int | None:
+    def cp_axis(self) -> Axis:
         """The mesh axis along which chips share each sequence."""
         return self._axis("cp")
 
@@ -314,7 +315,7 @@ class Layout:
                 placements[axis] = ttnn.PlacementShard(dim)
         return ttnn.create_mesh_mapper(self.device, ttnn.MeshMapperConfig(placements))
 
-    def place(self, array: np.ndarray, *, dtype=None, layout=None, **dims: int | None):
+    def place(self, array: Array, *, dtype=None, layout=None, **dims: int | None):
         """Put an array [any shape] on the mesh, by default in tiles and of the type `self.dtype`.
 
         Args:
@@ -333,7 +334,7 @@ class Layout:
             mesh_mapper=self.mapper(**dims),
         )
 
-    def tokens(self, ids: np.ndarray):
+    def tokens(self, ids: Array):
         """Put tokens [B, 1, 1, S] on the mesh: shard the batch over the data-parallel axis, and the
         sequence over the context-parallel axis.
         """

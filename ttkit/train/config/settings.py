@@ -17,6 +17,7 @@ from pydantic import (
     Discriminator,
     Field,
     StrictBool,
+    StrictFloat,
     StrictInt,
     Tag,
     ValidationError,
@@ -48,9 +49,9 @@ def _number(value):
         return value
 
 
-Fraction = Annotated[float, Field(strict=True, ge=0, lt=1), BeforeValidator(_number)]
-NonNegative = Annotated[float, Field(strict=True, ge=0), BeforeValidator(_number)]
-Above0 = Annotated[float, Field(strict=True, gt=0), BeforeValidator(_number)]
+Fraction = Annotated[StrictFloat, Field(ge=0, lt=1), BeforeValidator(_number)]
+NonNegative = Annotated[StrictFloat, Field(ge=0), BeforeValidator(_number)]
+Above0 = Annotated[StrictFloat, Field(gt=0), BeforeValidator(_number)]
 Count = Annotated[StrictInt, Field(ge=1)]
 Natural = Annotated[StrictInt, Field(ge=0)]
 

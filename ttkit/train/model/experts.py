@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, ops, recorded
+from ttkit.train.autograd import Gradients, Tensor, Value, ops, recorded
 from ttkit.train.config.layout import Layout, check_divisible
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.modules import Linear, Module, Parameter, uniform
@@ -176,7 +176,7 @@ class Experts(Module):
         each = shares * ttnn.mean(probs, dim=2, keepdim=True)
         self.balance = ttnn.sum(each, keepdim=True)
 
-        def backward(grad: Value) -> list[Value]:
+        def backward(grad: Value) -> Gradients:
             # The gradients of all tp chips along the tensor-parallel axis are added later, so each
             # chip contributes 1 / tp of this gradient.
             own = ops.softmax_back(probs, shares) * (1 / (length * self.layout.tp))
@@ -190,7 +190,7 @@ def with_balance(loss: Tensor, layers: Sequence[Experts]) -> Tensor:
     if not layers:
         return loss
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         for layer in layers:
             layer.balance_grad = grad
         return [grad]

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ttkit.backend import constant
+from ttkit.backend import Array, constant
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops, recompute
 from ttkit.train.config.layout import TILE, Layout, check_divisible, in_tiles
@@ -54,7 +54,7 @@ class Rotary(Module):
         self.layout = layout
         self._tables: dict[tuple[int, int], tuple[Value, Value]] = {}
 
-    def frequencies(self) -> np.ndarray:
+    def frequencies(self) -> Array:
         """Return the radians per position of each pair, [d / 2], scaled as in Llama 3.1 if
         rope_scaling is set.
         """
@@ -81,18 +81,17 @@ class Rotary(Module):
             cp_dim: with 2 the positions are sharded over the context-parallel chips.
         """
 
-        def table(function) -> np.ndarray:
-            angles = np.outer(np.arange(start, start + length), self.frequencies())
-            turned: np.ndarray = function(np.repeat(angles, 2, axis=1)[None, None])
-            return turned.astype(np.float32)
+        def table(function) -> Value:
+            def values() -> Array:
+                angles = np.outer(np.arange(start, start + length), self.frequencies())
+                turned: Array = function(np.repeat(angles, 2, axis=1)[None, None])
+                return turned.astype(np.float32)
+
+            array = constant((1, 1, length, self.width), values, self.layout.device)
+            return self.layout.place(array, cp_dim=cp_dim)
 
         if (start, length) not in self._tables:
-            shape = (1, 1, length, self.width)
-            device = self.layout.device
-            makes = (partial(table, function) for function in (np.cos, np.sin))
-            arrays = (constant(shape, make, device) for make in makes)
-            placed = (self.layout.place(array, cp_dim=cp_dim) for array in arrays)
-            self._tables = {(start, length): tuple(placed)}  # type: ignore[dict-item]
+            self._tables = {(start, length): (table(np.cos), table(np.sin))}
         return self._tables[start, length]
 
     @cached_property

@@ -8,7 +8,7 @@ planned. The same seed gives the same model on every mesh."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -249,7 +249,7 @@ class Parameter(Tensor):
         return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)
 
 
-Parameters = Mapping[str, Parameter]  # The keys are the paths of the parameters in the model.
+Parameters = dict[str, Parameter]  # The keys are the paths of the parameters in the model.
 
 
 class Module:
@@ -270,7 +270,7 @@ class Module:
                     if isinstance(item, Module):
                         yield from item.modules(f"{path}{name}.{key}.")
 
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> Parameters:
         """Return {name: parameter} in the order of construction.
 
         A parameter that two layers share appears once, under its first name."""

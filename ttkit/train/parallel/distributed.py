@@ -31,14 +31,12 @@ parallelism as without it. The activations between the layers take 1 / tp of the
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-import numpy as np
-
 from ttkit import ttnn
-from ttkit.backend import to_numpy
+from ttkit.backend import Array, to_numpy
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, recorded
+from ttkit.train.autograd import Gradients, Tensor, Value, recorded
 from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Axis, Layout
 from ttkit.train.context import AutoContext, socket_config
 
 ALL_DEVICES = -1  # With this cluster_axis a collective runs over all devices of the mesh.
@@ -53,19 +51,19 @@ class GradOutputType(Enum):
     REPLICATED = "replicated"
 
 
-def alone(value: Value, cluster_axis: int | None) -> bool:
+def alone(value: Value, cluster_axis: Axis) -> bool:
     """Return whether `cluster_axis` is None, or an axis with only one device."""
     return cluster_axis is None or value.device().shape[cluster_axis] == 1
 
 
-def reduced(value: Value, cluster_axis: int | None) -> Value:
+def reduced(value: Value, cluster_axis: Axis) -> Value:
     """Return on each device the sum of a ttnn tensor over the devices along an axis."""
     if alone(value, cluster_axis):
         return value
     return ttnn.all_reduce(value, cluster_axis=cluster_axis)
 
 
-def local_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
+def local_slice(value: Value, dim: int, cluster_axis: Axis) -> Value:
     """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
     layout = value.layout
     # Inside a tile, ttnn can slice in row-major layout only.
@@ -79,7 +77,7 @@ def _collective(
     tensor: Tensor,
     forward: Callable[..., Value],
     back: Callable[..., Value],
-    cluster_axis: int | None,
+    cluster_axis: Axis,
     *dims: int,
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis.
@@ -99,18 +97,18 @@ def _collective(
         return tensor
     value = forward(tensor.full(), *dims, cluster_axis=cluster_axis)
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         return [back(grad, *reversed(dims), cluster_axis=cluster_axis)]
 
     return recorded(name, value, [tensor], backward)
 
 
-def _same(value: Value, cluster_axis: int | None) -> Value:
+def _same(value: Value, cluster_axis: Axis) -> Value:
     return value
 
 
 def all_reduce(
-    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = ALL_DEVICES
+    tensor: Tensor, noop_backward: bool = False, cluster_axis: Axis = ALL_DEVICES
 ) -> Tensor:
     """Return on each device the sum over all devices.
 
@@ -123,7 +121,7 @@ def all_reduce(
     return _collective("all_reduce", tensor, ttnn.all_reduce, back, cluster_axis)
 
 
-def broadcast(tensor: Tensor, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
+def broadcast(tensor: Tensor, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
     """Return the same tensor; backward all-reduces the gradient. Megatron calls this *f* (Shoeybi
     2019), ttml `broadcast`.
 
@@ -132,22 +130,22 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
     return _collective("broadcast", tensor, _same, ttnn.all_reduce, cluster_axis)
 
 
-def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
+def scatter(tensor: Tensor, dim: int, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
     return _collective("scatter", tensor, local_slice, ttnn.all_gather, cluster_axis, dim)
 
 
-def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
+def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
     """Return each device's slice of the sum over the devices."""
-    forward = ttnn.reduce_scatter
-    back = ttnn.all_gather
-    return _collective("reduce_scatter", tensor, forward, back, cluster_axis, dim)
+    return _collective(
+        "reduce_scatter", tensor, ttnn.reduce_scatter, ttnn.all_gather, cluster_axis, dim
+    )
 
 
 def all_gather(
     tensor: Tensor,
     dim: int,
-    cluster_axis: int | None = ALL_DEVICES,
+    cluster_axis: Axis = ALL_DEVICES,
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return on each device the slices of all devices, joined along `dim`."""
@@ -155,7 +153,7 @@ def all_gather(
     return _collective("all_gather", tensor, ttnn.all_gather, back, cluster_axis, dim)
 
 
-def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None) -> Tensor:
+def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: Axis) -> Tensor:
     """Cut each device's tensor along `out_dim` into one part for each device, send the parts, and
     join the received parts along `in_dim`.
     """
@@ -193,7 +191,7 @@ def shifted(value: Value, cluster_axis: int) -> Value:
 
 
 def cross_entropy_loss(
-    logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None
+    logits: Tensor, targets: Value, numbers: Value, cluster_axis: Axis = None
 ) -> Tensor:
     """Return each device's mean over tokens of -log softmax(logits)[target], [1, 1, 1, 1], float32.
 
@@ -221,7 +219,7 @@ def cross_entropy_loss(
         each = ttnn.typecast(each, ttnn.float32)
     loss = ttnn.sum(each, keepdim=True) * (1 / tokens)
 
-    def backward(grad: Value) -> list[Value]:
+    def backward(grad: Value) -> Gradients:
         probs = powers * ttnn.reciprocal(total)
         return [(probs - chosen) * (grad * (1 / tokens))]
 
@@ -275,7 +273,7 @@ def synchronize_gradients(
         tensor.set_grad(averaged(tensor.get_grad(), *cluster_axes))
 
 
-def averaged(value: Value, *cluster_axes: int | None) -> Value:
+def averaged(value: Value, *cluster_axes: Axis) -> Value:
     """Return the mean of a tensor over the devices along mesh axes."""
     for axis in cluster_axes:
         if not alone(value, axis):
@@ -288,7 +286,7 @@ def mean_over_replicas(loss: Tensor, layout: Layout) -> float:
     return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).item())
 
 
-def one_copy(value: Value) -> np.ndarray:
+def one_copy(value: Value) -> Array:
     """Return the array on the first device of this process, which is the whole tensor if the tensor
     is replicated.
     """

@@ -20,14 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.backend import to_numpy
+from ttkit.backend import Array, to_numpy
 from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
 from ttkit.waiting import wait_for
-
-Array = np.ndarray
 
 # These are the kinds of messages. The MPI tag of a message contains the index of its kind.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")

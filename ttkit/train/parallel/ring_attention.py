@@ -102,11 +102,11 @@ def _scores(k: Value, q: Value, hidden: Value | None) -> Value:
     return scores if hidden is None else scores + hidden
 
 
-def _transposed(*values: Value) -> list[Value]:
+def _transposed(*values: Value) -> Values:
     return [ttnn.transpose(each, 2, 3) for each in values]
 
 
-def _chunks(value: Value, count: int) -> list[Value]:
+def _chunks(value: Value, count: int) -> Values:
     """Cut a tensor [B, heads, n, d] along n into `count` equal chunks, and return them."""
     length = value.shape[2]
     step = length // count
@@ -146,13 +146,13 @@ def ring_attention_sdpa(
         count, steps = 2, range(layout.cp)
         hidden, place = _constants(layout, length // 2, heads // groups)
 
-    def row_chunks(rows: Value) -> list[Value]:
+    def row_chunks(rows: Value) -> Values:
         return [stacked(chunk, groups) for chunk in _chunks(rows, count)]
 
     def key_chunks(*values: Value) -> list[Values]:
         return list(zip(*(_chunks(each, count) for each in values)))
 
-    def shift(*values: Value) -> list[Value]:
+    def shift(*values: Value) -> Values:
         assert layout.cp_axis is not None
         return [shifted(each, layout.cp_axis) for each in values]
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,29 +23,19 @@ from ttkit.train.config.settings import Settings
 from ttkit.words import counted, short, shows_progress
 
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
+Arrays = dict[str, np.ndarray]
 LOG = "log.jsonl"
 META = "meta"  # This entry of a file's header holds `meta`.
 TOKENIZER = {"tokenizer_path", "tokenizer_type"}
 # `check_same` does not compare these settings of the model: either a resumed run may change them,
 # or the shapes of the tensors show a change.
 FREE = {
-    "attention",
-    "balance_loss",
-    "capacity_factor",
-    "dropout_prob",
-    "max_sequence_length",
-    "runner_type",
-    "vocab_size",
+    *"attention balance_loss capacity_factor dropout_prob".split(),
+    *"max_sequence_length runner_type vocab_size".split(),
 }
 
 
-def save(
-    folder: AnyPath,
-    step: int,
-    tensors: Mapping[str, np.ndarray],
-    meta: Mapping[str, Any],
-    keep: int = 3,
-) -> Path:
+def save(folder: AnyPath, step: int, tensors: Arrays, meta: dict[str, Any], keep: int = 3) -> Path:
     """Write a checkpoint and return its path.
 
     The file is written under another name and then renamed, so a checkpoint is never incomplete. Of
@@ -72,7 +62,7 @@ def save(
         ('step_00000100.safetensors', (1, 1, 2, 2), {'step': 100})
     """
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    data = safetensors.numpy.save(arrays, {META: json.dumps(dict(meta))})
+    data = safetensors.numpy.save(arrays, {META: json.dumps(meta)})
     target = Path(folder, f"step_{step:08d}.safetensors")
     for left in target.parent.glob(".step_*"):  # A killed process may have left a partial file.
         left.unlink()
@@ -95,7 +85,7 @@ def checkpoints(folder: AnyPath) -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load(path: AnyPath) -> tuple[Arrays, dict[str, Any]]:
     """Return the tensors and the meta of a checkpoint.
 
     Raises:
@@ -174,11 +164,11 @@ class Saved(NamedTuple):
     """A checkpoint to resume from, with the records of the steps up to it."""
 
     path: Path
-    tensors: dict[str, np.ndarray]
+    tensors: Arrays
     meta: dict[str, Any]
     history: list[Record]
 
-    def part(self, prefix: str) -> dict[str, np.ndarray]:
+    def part(self, prefix: str) -> Arrays:
         """Return the tensors whose names begin with a prefix, by their names without the prefix."""
         return {
             name.removeprefix(prefix): array

@@ -21,13 +21,12 @@ from ttkit.errors import fail
 from ttkit.plans.schedule import Message, StageChunk
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.model.modules import Parameter, Parameters
+from ttkit.train.model.modules import Array, Parameter, Parameters
 from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
-Array = np.ndarray
-ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
+ROLES = "worker aggregator aggregator_optimizer optimizer".split()
 
 
 def role_name(rank: int, world: int, num_workers: int) -> str:
@@ -55,7 +54,6 @@ class Exchange:
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
         layout = self.parameters[0].layout
-        self.num_workers = num_workers
         if max(layout.zero, layout.ep) > 1:
             fail(
                 "hierarchical training",

@@ -4,17 +4,15 @@ A `ttkit.plans.Schedule` lists the actions of each stage in order; ttml's pipeli
 the schedule `one_at_a_time`. In ttml the first rank sends the targets to the last one; here every
 rank reads the text itself."""
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-import numpy as np
-
 from ttkit import ttnn
 from ttkit.errors import fail
+from ttkit.files import AnyPath
 from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action, Message, Schedule, Slot, StageChunk, Task, Timetable
 from ttkit.train.autograd import Tensor, Value, no_grad
@@ -22,7 +20,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
 from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
-from ttkit.train.model.modules import HEAD, TABLE, Parameter
+from ttkit.train.model.modules import HEAD, TABLE, Array, Parameters
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import (
@@ -33,10 +31,8 @@ from ttkit.train.parallel.ranks import (
     start_mpi,
     to_host,
 )
-from ttkit.train.run.checkpoint import Saved
+from ttkit.train.run.checkpoint import Arrays, Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
-
-Array = np.ndarray
 
 # `data(i)` returns the tokens and targets of micro-batch i.
 Data = Callable[[int], tuple[Array, Array]]
@@ -59,7 +55,7 @@ class Stage:
         self.chunks = [create_model(config, layout, each) for each in blocks]
         self._kept: dict[Action, tuple[Tensor | None, Tensor]] = {}
 
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> Parameters:
         """Return {name: parameter} for all chunks of the stage."""
         return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
@@ -155,13 +151,7 @@ class PipelineTrainer(Trainer):
         (1, Schedule(1F1B: 2 stages, 4 micro-batches), 16)
     """
 
-    def __init__(
-        self,
-        settings: Settings | str | os.PathLike[str],
-        *,
-        meshes: Sequence | None = None,
-        **how: Any,
-    ):
+    def __init__(self, settings: Settings | AnyPath, *, meshes: Sequence | None = None, **how: Any):
         self._meshes = meshes
         self.times: list[tuple[int, Action, float, float]] = []
         self._broken = False
@@ -239,9 +229,9 @@ class PipelineTrainer(Trainer):
         """Compute the mean gradients of this rank's stages; return their part of the loss."""
         micro_batches = self.schedule.micro_batches
         self.times = []
-        batch = self.batches.batch
-        step = self.steps
-        total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
+        total = self._play(
+            self.schedule, lambda i: self.batches.batch(self.steps, i, micro_batches)
+        )
         average_gradients(self.parameters, self.settings.layout.bucket_mb)
         if self.model_config.is_tied:
             self._add_table_gradients()
@@ -347,12 +337,15 @@ class PipelineTrainer(Trainer):
             slots[stage].append(Slot(action, start - first, end - first))
         return Timetable(self.schedule, tuple(map(tuple, slots)))
 
-    def collected(self) -> dict[str, Array]:
+    def collected(self) -> Arrays:
         """Return the global arrays of a checkpoint; only rank 0 gets those of all stages."""
         found = super().collected()
         # With tied weights the head equals the table of the first stage, so it is not saved again.
-        tied = self.model_config.is_tied
-        mine = {name: array for name, array in found.items() if not (tied and name.endswith(HEAD))}
+        mine = {
+            name: array
+            for name, array in found.items()
+            if not (self.model_config.is_tied and name.endswith(HEAD))
+        }
         if self.comm is None:
             return mine
         parts = self.comm.gather(mine if self.replica == 0 else {}) or []

@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from ttkit import ttnn
-from ttkit.backend import is_simulated
+from ttkit.backend import Array, is_simulated
 from ttkit.errors import OutOfMemoryError, fail
+from ttkit.files import AnyPath
 from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import tiled
@@ -33,7 +32,7 @@ from ttkit.train.parallel.data_parallel import (
 from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
 from ttkit.train.run import checkpoint, optimizers
-from ttkit.train.run.checkpoint import History, Record, Saved
+from ttkit.train.run.checkpoint import Arrays, History, Record, Saved
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
@@ -67,11 +66,7 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        settings: Settings | str | os.PathLike[str],
-        *,
-        text: str | None = None,
-        step: int | None = None,
+        self, settings: Settings | AnyPath, *, text: str | None = None, step: int | None = None
     ):
         settings = settings if isinstance(settings, Settings) else read_settings(settings)
         was_open = AutoContext.get_instance().is_device_open()
@@ -94,9 +89,9 @@ class Trainer:
             saved.check_same(settings)
             self.tokenizer = tokenizer_from_dict(saved.meta["tokenizer"])
         else:
-            kind = config.tokenizer_type
-            path = config.tokenizer_path
-            self.tokenizer = make_tokenizer(kind, self.text, model.vocab_size, path)
+            self.tokenizer = make_tokenizer(
+                config.tokenizer_type, self.text, model.vocab_size, config.tokenizer_path
+            )
         self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
@@ -115,10 +110,9 @@ class Trainer:
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         self._check_host()
         ids = self.tokenizer.encode(self.text)
-        length = self.model_config.max_sequence_length
         on_a_mesh = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
-            ids, length, config, on_a_mesh, self.replica, replicas
+            ids, self.model_config.max_sequence_length, config, on_a_mesh, self.replica, replicas
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
         self.history = History()
@@ -199,19 +193,19 @@ class Trainer:
         loss = self.across_ranks(self.gradients())
         if self.replicas:
             average_over_ranks(self.parameters, self.replicas)
-        if not np.isfinite(loss):  # The weights have not been updated in this step.
+        if not math.isfinite(loss):  # The weights have not been updated in this step.
             fail(
                 f"step {self.steps + 1}",
                 f"the loss is {loss}",
                 "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint",
             )
         if config.use_clip_grad_norm:
-            most = config.clip_grad_norm_max_norm
             # With ZeRO each rank has only the gradients of its own parameters, so their squares are
-            # added up: the sum over the ranks is `many` times the mean. Without ZeRO `many` is 1.
-            many = self.zero_ranks
+            # added up: the sum over the ranks is `zero_ranks` times the mean. Without ZeRO it is 1.
             optimizers.clip_grad_norm(
-                self.parameters, most, lambda square: many * self.across_ranks(square)
+                self.parameters,
+                config.clip_grad_norm_max_norm,
+                lambda square: self.zero_ranks * self.across_ranks(square),
             )
         lr = self.lr(self.steps)
         self.optimizer.set_lr(lr)
@@ -245,7 +239,7 @@ class Trainer:
         """Return the mean of a number over the ranks that have replicas."""
         return mean_over_ranks(self.replicas, number) if self.replicas else number
 
-    def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
+    def forward(self, x: Array, y: Array) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
         return self.model.loss(self.model(self.layout.tokens(x)), self.layout.tokens(y))
 
@@ -360,7 +354,7 @@ class Trainer:
         }
         return on_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
 
-    def collected(self) -> dict[str, np.ndarray]:
+    def collected(self) -> Arrays:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
