@@ -298,7 +298,7 @@ def explore_layouts(start: Mapping[str, Any], **choices: Any) -> None:
         >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
         >>> explore_layouts({"model": gpt, "system": "n300", "batch": 4}, batch=[4, 8])
         gpt2, 6 blocks, batch 4 x 128 tokens on n300, 2 chips: modelled tokens/s
-          Pareto front: 30182 at GB per chip ...
+          Pareto front: 30266 at GB per chip ...
     """
     from ttkit.visualize.charts.plans import LayoutMap
     from ttkit.visualize.widgets.play import play
