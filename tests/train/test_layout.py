@@ -27,7 +27,7 @@ MOE = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=4, num_expert
         (MODEL, Layout(sequence_parallel=True), "sequence_parallel needs tp above 1"),
         (MODEL, Layout(dp=2, ep=2), "ep 2 for a model without experts"),
         (MODEL, Layout(dp=4, ep=3), "ep 3 does not divide dp 4"),
-        (MODEL, Layout(zero=1), "zero 1 needs dp or cp above 1"),
+        (MODEL, Layout(zero=1), "zero 1 needs dp, cp or ranks over 1"),
         (MOE, Layout(dp=4, ep=4), "ep 4 does not divide 6 experts"),
         (MOE, Layout(cp=2), "cp 2 with experts"),
         (MOE, Layout(tp=4, sequence_parallel=True), "tp 4 does not cut 64 tokens"),

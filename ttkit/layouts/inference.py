@@ -7,6 +7,8 @@ time, `LAYER_S`, for its many small operations. A prefill also reads the weights
 matmuls for a whole prompt. The parts run one after the other, but in a decode step matmuls overlap
 with the reads of weights.
 
+Of a mixture, all experts are read and computed for every token, as in tt-metal's Mixtral.
+
 A collective takes the time of its links, without the handling time of `ttkit.plans.cost`, which was
 measured in training programs. Published decode steps do not show it: Llama-3.1-70B on a T3000 gives
 15.9 tokens/s/user, the model gives 14.4, and with handling time it would give 11.3.

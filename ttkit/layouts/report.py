@@ -4,6 +4,7 @@ explains one layout, and the YAML to run it."""
 import math
 from collections import Counter
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -192,15 +193,12 @@ class Layouts(Choices):
     def find(self, text: str):
         """Return the candidate whose layout prints as `text`, such as "DP8 TP4 ZeRO-1". The words
         may be in any order."""
-        words = set(text.split())
-        for each in (*self.fitting, *self.refused):
-            if words == set(str(each.layout).split()):
+        names = {str(each.layout): each for each in (*self.refused[::-1], *self.fitting[::-1])}
+        for name, each in names.items():
+            if set(text.split()) == set(name.split()):
                 return each
-        fail(
-            f"the layout {text!r}",
-            "no layout that fits or was refused has this name",
-            "a name from the table",
-        )
+        near = " or ".join(get_close_matches(text, names)) or "a name from the table"
+        fail(f"the layout {text!r}", "no layout that fits or was refused has this name", near)
 
     def reports(self) -> list:
         """Return the tables: what fits, and why the others were refused."""

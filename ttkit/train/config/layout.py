@@ -421,7 +421,7 @@ class Layout:
             (self.sequence_parallel and tp == 1, "sequence_parallel needs tp above 1"),
             (self.sequence_parallel and tokens % (tp * TILE), f"sequence_parallel: tp {tp} does "
              f"not cut {tokens} tokens into whole tiles of {TILE}"),
-            (self.zero and self.zero_shards == 1, f"zero {self.zero} needs dp or cp above 1"),
+            (self.zero and self.zero_shards == 1, f"zero {self.zero} needs dp, cp or ranks over 1"),
             (self.dp % self.ep, f"ep {self.ep} does not divide dp {self.dp}"),
             (self.ep > 1 and not experts, f"ep {self.ep} for a model without experts"),
             (experts and experts % self.ep, f"ep {self.ep} does not divide {experts} experts"),
