@@ -224,7 +224,8 @@ def plan_layouts(
     """Return every layout of a model on all chips of a machine, the fastest first.
 
     Args:
-        model: the sizes of a model, the settings of a training, or the path of their YAML file.
+        model: the sizes of a model, the settings of a training, or the path of their YAML file. Of
+            the settings only the model counts; the arguments below say how it is trained.
         system: the system of each host, or its name; by default the machine in use.
         batch: sequences of a step, of all replicas together.
         sequence: tokens of each sequence; by default the model's max_sequence_length.
