@@ -20,8 +20,8 @@ def _all_reduce(size: float, algorithm: str) -> plans.Plan:
 def _times(size) -> str:
     tree, pair = (1e6 * plans.cost(_all_reduce(size, name)).time_s for name in ("tree", "line"))
     return (
-        f"at {int(size):,} bytes a chip the tree takes {tree:.2f} us, "
-        f"scatter and gather {pair:.2f} us (modelled)"
+        f"at {int(size):,} bytes a chip the tree takes {tree:.2f} µs, "
+        f"scatter and gather {pair:.2f} µs (modelled)"
     )
 
 

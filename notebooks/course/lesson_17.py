@@ -72,14 +72,14 @@ def _over(found: Settings, given: Settings) -> str:
     if nbytes > MEMORY * largest:
         return f"{nbytes:,} bytes on each chip; the budget is {MEMORY * largest:,.0f}"
     if step_us > TIME * longest:
-        slow = f"it fits, but a step takes {step_us:.0f} us, modelled"
+        slow = f"it fits, but a step takes {step_us:.0f} µs, modelled"
         return f"{slow}; the budget is {TIME * longest:.0f}"
     return ""
 
 
 def _figures(found: Settings, given: Settings) -> str:
     (nbytes, step_us), (largest, longest) = _takes(found), _takes(given)
-    times = f"{step_us:.0f} of {TIME * longest:.0f} us modelled"
+    times = f"{step_us:.0f} of {TIME * longest:.0f} µs modelled"
     return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
 
 

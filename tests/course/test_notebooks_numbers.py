@@ -22,13 +22,9 @@ SENTENCE = re.compile(r"(?<=[.!?:;|])\s+|\n")
 
 # the lessons that name a model of this size
 MODELS = {
-    "3B": "10 27",
-    "7B": "20",
-    "8B": "07 11 12 13 18 19 22 23 24 25 26",
-    "34B": "28",
-    "70B": "00 06 11 24 26",
-    "405B": "24",
-}
+    "3B": "10 27", "7B": "20", "8B": "07 11 12 13 18 19 22 23 24 25 26",
+    "34B": "28", "70B": "00 06 11 24 26", "405B": "24",
+}  # fmt: skip
 # (lesson, what is typed): why it may be. What a run would show has no place here.
 ALLOWED = {
     ("00", "12 GB"): "published: the about() cell prints it from ttkit/hardware",

@@ -15,13 +15,10 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "decoders"
 LEAST = {"bfloat16": 0.99, "bfloat8_b": 0.97}
 # system, mesh, the axis of a group
 PLACES = {
-    "one chip": ("n150", (1, 1), 1),
-    "a line": ("t3000", (1, 8), 1),
-    "rows": ("t3000", (2, 4), 1),
-    "columns": ("t3000", (2, 4), 0),
-    "galaxy, columns": ("galaxy", (8, 4), 0),
-    "galaxy, rows": ("galaxy", (8, 4), 1),
-}
+    "one chip": ("n150", (1, 1), 1), "a line": ("t3000", (1, 8), 1),
+    "rows": ("t3000", (2, 4), 1), "columns": ("t3000", (2, 4), 0),
+    "galaxy, columns": ("galaxy", (8, 4), 0), "galaxy, rows": ("galaxy", (8, 4), 1),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,11 @@ def test_what_cannot_run_and_what_is_there_is_not_written(searches, tmp_path, ca
     command = ["plan", "--model", "configs/models/nanogpt.yaml", "--system", "n300"]
     command += ["--batch", "4", "--sequence", "64"]
     assert cli.main([*command, "--write", str(tmp_path / "c")]) == 0
-    assert f"ttkit train --config {tmp_path / 'c' / 'train.yaml'}" in capsys.readouterr().out
+    train = f"ttkit train --config {tmp_path / 'c' / 'train.yaml'}"
+    run = f"ttkit run --config {tmp_path / 'c'} {train}"  # a pipeline
+    assert f"{train} --plan --system n300\nTTKIT_SYSTEM=n300 {run}" in capsys.readouterr().out
+    own = plan_layouts(TINY, replace(SYSTEMS["n300"], name="two of mine"), batch=16)
+    assert own.write(tmp_path / "d").startswith(train.replace("/c/", "/d/") + " --plan\nttkit")
     assert Layout.of(read_settings(tmp_path / "c" / "train.yaml")).chips == 2
     assert cli.main([*command, "--mode", "inference", "--write", str(tmp_path / "d")]) == 1
 

@@ -77,7 +77,7 @@ def test_what_is_explored_is_planned_once_for_each_choice(monkeypatch):
     made = []
     monkeypatch.setattr("ttkit.visualize.widgets.play.in_notebook", lambda: True)
     monkeypatch.setattr("ttkit.visualize.widgets.play.live", lambda widget, *_: made.append(widget))
-    start = {"model": GPT, "system": "n300", "batch": 4, "sequence": 32}
+    start = {"model": GPT, "system": "n300", "sequence": 32}  # The batch begins with the first.
     choices = {"system": ["n300", BOX], "batch": [4, 8], "sequence": [32, 64]}
     ttkit.explore_layouts(start, **choices)
     row, shown = made[0].children
@@ -277,6 +277,8 @@ def test_the_command(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["fitting"][0]["tokens_per_s"] > 0
     assert cli.main([*words, "--explain", "DP3"]) == 1
     assert "the layout 'DP3'" in capsys.readouterr().err
+    assert cli.main([*words, "--hosts", "2", "--batch", "4", "--explain", "DP2 ZERO-1"]) == 1
+    assert "try: DP2 ZeRO-1" in capsys.readouterr().err
 
 
 def test_a_reader_that_ends_early():

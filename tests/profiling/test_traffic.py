@@ -134,9 +134,12 @@ def test_a_tensor_on_a_part_of_the_mesh():
         ttnn.all_gather(x, 0, cluster_axis=1)
 
     def summed(mesh):
-        ttnn.all_reduce(ttnn.mean(place(mesh, (64, 256), (0, 1))))
+        ttnn.all_reduce(place(mesh, (64, 256), (0, 1)))
+        total = ttnn.all_reduce(ttnn.mean(place(mesh, (64, 256), (0, 1))), cluster_axis=1)
+        assert total.tensor_topology().placements()[1] == ttnn.PlacementReplicate()
 
-    assert [line.along for line in seen(summed)[0]] == ["", "all 8 chips"]
+    along = [line.along for line in seen(summed)[0]]
+    assert along == ["", "all 8 chips", "axis 1 of 4 chips"]
     found, wrong = seen(gathered)
     assert [line.along for line in found] == ["", "axis 1 of 4 chips"]
     assert wrong == []

@@ -76,17 +76,10 @@ def training(kind: str, dtype: str, form: str) -> list[dict]:
     (shape, axes, shares), narrow = FORMS[form], dtype == "bfloat16"
     length = 1024 if "cp" in axes else 32 if shares else 20  # 20 fills no tile
     config = TransformerConfig(
-        kind,
-        num_heads=8,
-        num_groups=8,
-        embedding_dim=256 if shares else 64,
-        num_blocks=1,
-        vocab_size=97,
-        max_sequence_length=max(40, length),
+        kind, num_heads=8, num_groups=8, embedding_dim=256 if shares else 64, num_blocks=1,
+        vocab_size=97, max_sequence_length=max(40, length), dropout_prob=0.1, weight_tying=narrow,
         num_experts=4 if "ep" in shares else 0,
-        weight_tying=narrow,
-        dropout_prob=0.1,
-    )
+    )  # fmt: skip
     ttkit.use_system("t3000")  # the mock's machine; the last lesson may have chosen another
     ttkit.strict()
     with tape() as calls:

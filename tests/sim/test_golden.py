@@ -56,11 +56,9 @@ def test_functions_of_other_operations(wide, put, check, reference):
         ttnn.addcmul: ((a, b, c), {"value": 0.5}),
         ttnn.clamp: ((a,), {"min": -0.5, "max": 0.25}),
         ttnn.softmax: ((a,), {"dim": 1}),
-        ttnn.sum: ((a,), {"dim": 1, "keepdim": True}),
-        ttnn.std: ((a,), {"dim": 2}),
-        ttnn.permute: ((a,), {"dims": (2, 0, 1)}),
-        ttnn.tril: ((a,), {"diagonal": 1}),
-    }
+        ttnn.sum: ((a,), {"dim": 1, "keepdim": True}), ttnn.std: ((a,), {"dim": 2}),
+        ttnn.permute: ((a,), {"dims": (2, 0, 1)}), ttnn.tril: ((a,), {"diagonal": 1}),
+    }  # fmt: skip
     for operation, (tensors, how) in calls.items():
         check(operation(*tensors, **how), reference(operation, **how), *tensors, additions=64)
 

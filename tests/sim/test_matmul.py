@@ -73,7 +73,7 @@ def test_nothing_gives_zeros(wide, put, check):
 @pytest.mark.parametrize("bias", [(1, 128), (32,), (33, 64), (3, 24, 64)], ids=str)
 def test_biases_that_do_not_fit(wide, put, bias):
     x, w = put(wide, (64, 32), "S0R"), put(wide, (32, 64), "RR")
-    with pytest.raises(TTKitError, match="shapes, which are those on a chip"):
+    with pytest.raises(TTKitError, match="the shapes do not fit together"):
         ttnn.linear(x, w, bias=put(wide, bias, "RR"))
 
 

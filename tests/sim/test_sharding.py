@@ -15,14 +15,9 @@ WAYS = list(ttnn.ShardOrientation)
 
 
 @given(
-    st.lists(st.integers(1, 6), max_size=2),
-    st.integers(1, 8),
-    st.integers(1, 8),
-    st.integers(1, 8),
-    st.integers(1, 9),
-    st.sampled_from(STRATEGIES),
-    st.sampled_from(WAYS),
-)
+    st.lists(st.integers(1, 6), max_size=2), *[st.integers(1, 8)] * 3, st.integers(1, 9),
+    st.sampled_from(STRATEGIES), st.sampled_from(WAYS),
+)  # fmt: skip
 def test_shards_of_an_even_cut_cover_the_shape_exactly(batch, rows, columns, x, y, strategy, way):
     height, width = rows * x * y * 32, columns * x * y * 32
     shape, grid = [*batch, height, width], ttnn.CoreGrid(x=x, y=y)

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from train.runs import latest, refused
 from train.tiny import losses, trainer
 
 from ttkit import __main__ as cli
+from ttkit.errors import fail
 from ttkit.train.run import checkpoint
 from ttkit.train.run.checkpoint import LOG, History, Record, load, save
 from ttkit.train.run.tokenizers import BPETokenizer
@@ -228,3 +230,11 @@ def test_fit_returns_it_with_its_checkpoint(tmp_path):
         assert isinstance(run.history, History) and len(run.history) == 3
     with trainer() as run:
         assert run.fit(1, show=False).checkpoint is None
+
+
+def test_every_error_of_ttkit_is_a_message(monkeypatch, capsys):
+    """Also those that are a ValueError, as for a character that a tokenizer does not have."""
+    said = partial(fail, "encode", "no such character", kind=ValueError)
+    monkeypatch.setattr(cli, "command_named", lambda name: lambda parser, words: said())
+    assert cli.main(["train"]) == 1
+    assert capsys.readouterr().err == "Error: encode: no such character\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from train.runs import Form, opened, refused
-from train.tiny import MODEL
+from train.tiny import MODEL, trainer
 
 from ttkit.train import Sampler, generate, no_grad
 from ttkit.train.config.settings import RopeScaling
@@ -119,3 +119,13 @@ def test_errors():
             "try: a shorter prompt or fewer new tokens",
         )
         assert [len(text) for text in generate(sampler, [[1, 2, 3], [1]], 14)] == [17, 15]
+
+
+@pytest.mark.parametrize("more", [{}, {"model_type": "llama", "num_experts": 4}])
+def test_one_token_with_sequence_parallelism(more):
+    """The positions of GPT, and experts, are those of one chip."""
+    model, said = {"max_sequence_length": 128, **more}, set()
+    for form, sp in (("one", False), ("TP4", True)):
+        with trainer(form, model=model, sp=sp) as run:
+            said.add(run.sample("The", 8, temperature=0))
+    assert len(said) == 1

@@ -26,7 +26,7 @@ MOE = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=4, num_expert
         (MODEL, Layout(cp=4), "cp 4 does not cut sequence 128 into 8 parts of whole tiles of 32"),
         (MODEL, Layout(sequence_parallel=True), "sequence_parallel needs tp above 1"),
         (MODEL, Layout(dp=2, ep=2), "ep 2 for a model without experts"),
-        (MODEL, Layout(dp=4, ep=3), "ep 3 does not divide dp 4"),
+        (MODEL, Layout(dp=4, ep=2), "ep 2 is neither 1 nor dp 4"),
         (MODEL, Layout(zero=1), "zero 1 needs dp, cp or ranks over 1"),
         (MOE, Layout(dp=4, ep=4), "ep 4 does not divide 6 experts"),
         (MOE, Layout(cp=2), "cp 2 with experts"),

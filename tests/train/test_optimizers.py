@@ -240,13 +240,9 @@ def test_master_weights_keep_what_bfloat16_loses(form):
 
 @settings(deadline=None)
 @given(
-    st.integers(0, 300),
-    st.integers(1, 200),
-    st.integers(0, 50),
-    st.integers(0, 50),
-    st.floats(1e-5, 1),
-    st.floats(0, 1),
-)
+    st.integers(0, 300), st.integers(1, 200), st.integers(0, 50), st.integers(0, 50),
+    st.floats(1e-5, 1), st.floats(0, 1),
+)  # fmt: skip
 def test_warmup_linear_goes_through_its_corners(step, fall, warmup, hold, max_lr, part):
     total = warmup + hold + fall
     have = warmup_linear(step, total, SchedulerConfig(max_lr, part * max_lr, warmup, hold))

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ttkit.plans import one_f_one_b
+from ttkit.visualize.drawing import BAD
 from ttkit.visualize.widgets.builder import ScheduleEditor
 
 
@@ -34,7 +35,9 @@ def test_a_deadlock_is_named_and_can_be_repaired():
 
 def test_what_a_stage_holds_is_compared_with_its_room():
     assert editor(room=2).problem == ""
-    assert editor(room=1).problem == "stage 0 holds 2; there is room for 1"
+    full = editor(room=1)
+    assert full.problem == "stage 0 holds 2; there is room for 1"
+    assert re.search(f'fill="{BAD}"[^>]*>holds 2 of 1<', full.figure()._repr_html_())
     assert "there is room for 1" in repr(editor(1)) and "room" not in repr(editor())
 
 

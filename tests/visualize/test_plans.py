@@ -19,13 +19,9 @@ def run(steps=0, world=1, rank=0, replicas=None):
     """What the views read of a trainer."""
     settings = Settings(training_config=TrainingConfig(project_name="stories"))
     return SimpleNamespace(
-        history=[record(i + 1) for i in range(steps)],
-        steps=steps,
-        world=world,
-        rank=rank,
-        replicas=replicas,
-        settings=settings,
-    )
+        history=[record(i + 1) for i in range(steps)], steps=steps, world=world, rank=rank,
+        replicas=replicas, settings=settings,
+    )  # fmt: skip
 
 
 def record(step, validation=None):

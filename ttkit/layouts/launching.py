@@ -15,6 +15,7 @@ from typing import Any
 from ttkit.errors import fail
 from ttkit.files import AnyPath, write_whole
 from ttkit.hardware import System
+from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.dry_run import Job
 from ttkit.layouts.places import Machine, Place
 from ttkit.train.config.layout import Layout
@@ -162,9 +163,9 @@ def _meshes_in_a_line(system: System, shape: tuple[int, int], count: int) -> str
     return descriptor_text(MeshGraphDescriptor(tuple(meshes), tuple(joined)))
 
 
-def write_run(folder: AnyPath, files: dict[str, str], system: str) -> str:
-    """Write the files of a run into a folder, and return the commands that plan and start it on a
-    system.
+def write_run(folder: AnyPath, files: dict[str, str], system: System) -> str:
+    """Write the files of a run into a folder, and return the commands that plan and start it. They
+    name the system, if it is one that has a name.
 
     Raises:
         TTKitError: the folder already has one of the files, or a file cannot be written.
@@ -178,4 +179,6 @@ def write_run(folder: AnyPath, files: dict[str, str], system: str) -> str:
         write_whole(path / name, text, asked)
     train = f"ttkit train --config {shlex.quote(str(path / CONFIG))}"
     run = f"ttkit run --config {shlex.quote(str(path))} {train}" if HOSTS in files else train
-    return f"{train} --plan --system {system}\nTTKIT_SYSTEM={system} {run}"
+    if SYSTEMS.get(system.name) != system:
+        return f"{train} --plan\n{run}"
+    return f"{train} --plan --system {system.name}\nTTKIT_SYSTEM={system.name} {run}"

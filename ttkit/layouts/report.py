@@ -252,4 +252,4 @@ class Layouts(Choices):
             fail(f"write {chosen.layout}", chosen.refused, "a layout that fits")
         beside = launch_files(self.machine, chosen.place, chosen.layout.pp)
         files = {CONFIG: self.yaml(chosen)} | beside
-        return write_run(folder, files, self.machine.system.name)
+        return write_run(folder, files, self.machine.system)

@@ -118,10 +118,11 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
     with data parallelism in its place fits.
     """
     fitting: set[Layout] = set()
+    model = job.config, job.batch, job.sequence
     for sizes, hosts in sorted(sizes_of(machine), key=lambda each: each[0].cp):
         sizes = replace(sizes, precision=precision)
         place = place_of(machine.system, sizes, hosts)
-        rule = sizes.why_not(job.config, job.batch, job.sequence)
+        rule = sizes.why_not(*model)
         if rule or isinstance(place, str):
             yield Candidate(sizes, refused=rule or str(place))
             continue
@@ -132,7 +133,7 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
         run = functools.partial(evaluate, job, place=place, machine=machine)
         large: list[Candidate] = []  # These need too much memory.
         for layout in _variants(sizes, hosts[0], job):
-            if rule := layout.why_not(job.config, job.batch, job.sequence):
+            if rule := layout.why_not(*model, hosts[0]):
                 yield Candidate(layout, refused=rule)
                 continue
             alike = replace(layout, dp=layout.dp * layout.cp, cp=1)
@@ -158,7 +159,7 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
             # A pipeline with interleaved chunks waits less and sends more. It is listed only if it
             # is faster.
             layout = replace(most, schedule="interleaved", chunks=2)
-            if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
+            if layout.pp > 1 and not layout.why_not(*model, hosts[0]):
                 found = _fastest(run, run(layout), counts)
                 if found.tokens_per_s > best.tokens_per_s:
                     best = found

@@ -51,12 +51,17 @@ class Run:
         found = answer_difference(expected, self.result, rtol)
         return f" {found}" if found else ""
 
-    def _nothing(self, *budget) -> str:
-        """Say nothing: a run without a mesh has no budget, and nothing that may help."""
+    def clue(self) -> str:
+        """Return words that may help to correct a wrong result, or ""."""
         return ""
 
-    # Words that may help to correct a wrong result; how the run is over the budget; what it used.
-    clue = over_budget = budget_used = _nothing
+    def over_budget(self, budget) -> str:
+        """Return in words how the run is over the budget; "" where it is not."""
+        return ""
+
+    def budget_used(self, budget) -> str:
+        """Return what the run used of the budget, in words."""
+        return ""
 
 
 def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:

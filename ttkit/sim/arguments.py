@@ -39,9 +39,11 @@ def translate(error, asked: describe) -> None:
         fail(asked, rule, "a smaller shape", OutOfMemoryError)
     elif isinstance(error, (ValueError, ArithmeticError, IndexError)):
         # NumPy counts the axes of the mesh, too, so its shapes and axes would confuse.
-        words = re.sub(r" for axis \d+|.*(broadcast|reshape).*", "", str(error))
-        what = words or "the shapes do not fit together"
-        cure = "look at the shapes, which are those on a chip; shard the operands alike"
+        clash = re.search("broadcast|reshape|array of dimension|along dimension", str(error))
+        words = re.sub(r" for axis \d+", "", str(error))
+        what = "the shapes do not fit together" if clash else words
+        cure = "look at the shapes, which are those on a chip"
+        cure += "; shard the operands alike" if clash else ""
         fail(asked, f"Invalid arguments to {asked.name}: {what}", cure)
     else:
         rule = f"incompatible function arguments: {error}"

@@ -117,6 +117,7 @@ class GradMode(Enum):
 
 
 recording = [True]
+one_token = [False]  # This is True while a `Sampler` computes one token.
 
 
 class DistributedConfig(NamedTuple):

@@ -158,5 +158,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     topology(machine, settings.device_config.mesh_shape)  # type: ignore[arg-type]
     plan = TrainingPlan(settings, machine)
     model = settings.transformer_config
-    plan.layout.check(model, settings.training_config.batch_size, model.max_sequence_length)
+    sizes = settings.training_config.batch_size, model.max_sequence_length
+    shape = settings.device_config.mesh_shape
+    plan.layout.check(model, *sizes, plan.layout.dp // plan.layout.along(shape).dp)
     return plan

@@ -31,14 +31,9 @@ sys.path.insert(0, str(HERE.parent.parent / "conformance"))
 os.environ.setdefault("TT_MESH_ID", "0")
 os.environ.setdefault("TT_MESH_HOST_RANK", os.environ["OMPI_COMM_WORLD_RANK"])
 OF_DEVICES = (
-    "get_device_id",
-    "get_num_devices()",
-    "get_num_pcie_devices()",
-    "get_pcie_device_ids()",
-    "is_local(",
-    "physical_device_ids",
-    "dump_tensor(",
-)
+    "get_device_id", "get_num_devices()", "get_num_pcie_devices()", "get_pcie_device_ids()",
+    "is_local(", "physical_device_ids", "dump_tensor(",
+)  # fmt: skip
 READ_ELSEWHERE = ("has these values: read them there", "expected RuntimeError('mesh to row-major")
 
 

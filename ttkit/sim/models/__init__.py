@@ -135,7 +135,8 @@ def scaled_dot_product_attention(
     Args:
         input_tensor_q: [batch, heads, queries, size].
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
-        attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores.
+        attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores; only without
+            `is_causal`.
         scale: 1 / sqrt(size) when left out.
         sliding_window_size: in causal attention a query sees this many keys, of which
             its own is the last; in other attention it sees half as many on each side of
@@ -152,7 +153,8 @@ def scaled_dot_product_attention(
         rule = "Q num_heads must be >= K num_heads and divisible by K num_heads. Got"
         refuse(f"{rule} Q: {heads}, K: {key_heads}", "queries and keys sharded alike")
     if is_causal and attn_mask is not None:
-        refuse("is_causal and attn_mask cannot both be present", "is_causal=False")
+        rule = "is_causal and attn_mask cannot both be present"
+        refuse(rule, "is_causal=False, and a mask that hides later keys, too")
     if is_causal and queries != keys:
         rule = "Causal SDPA requires Q and K to have the same sequence length. Got"
         refuse(f"{rule} Q: {queries}, K: {keys}", "is_causal=False with a mask")

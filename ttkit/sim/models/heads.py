@@ -233,6 +233,8 @@ def rotary_embedding_llama_fused_qk(
             then those for the keys.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
+    needs_shards(q_input_tensor)
+    needs_shards(k_input_tensor)
     users = q_input_tensor.shard_shape[1]
     others = (cos_cache, sin_cache, trans_mat)
     query = _turned(q_input_tensor, others, 1, slice(users))

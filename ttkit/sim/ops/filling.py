@@ -11,7 +11,7 @@ import numpy as np
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation, result
 from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, TensorTopology, dtypes, integers
-from ttkit.sim.tensor.absent import Shape, absent
+from ttkit.sim.tensor.absent import Lengths, absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.grid import SINGLE
@@ -20,7 +20,7 @@ from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
 
 
 def _filled(
-    shape: Shape,
+    shape: Lengths,
     fill_value: float,
     *,
     dtype: DataType | None = None,
@@ -141,7 +141,7 @@ _streams = np.random.SeedSequence(0)
 
 @operation("rand", "arrange")
 def rand(
-    shape: Shape,
+    shape: Lengths,
     device: MeshDevice,
     *,
     dtype: DataType = DataType.BFLOAT16,

@@ -12,7 +12,7 @@ import numpy as np
 
 # All arrays without values share this memory, which has room for an element of any type.
 ELEMENT = np.ones(4, np.float32).tobytes()
-Shape = Sequence[int]
+Lengths = Sequence[int]
 
 
 class Absent(np.ndarray):
@@ -52,7 +52,7 @@ class Absent(np.ndarray):
         return self
 
 
-def absent(shape: Shape, dtype) -> Absent:
+def absent(shape: Lengths, dtype) -> Absent:
     """Return an array without values.
 
     Example:
@@ -79,7 +79,7 @@ def _result_type(ufunc, method: str, kinds: tuple, dtype):
         return getattr(ufunc, method)(*ones, **how).dtype
 
 
-def _reduced(shape: Shape, axis, keepdims: bool) -> list[int]:
+def _reduced(shape: Lengths, axis, keepdims: bool) -> list[int]:
     axes = range(len(shape)) if axis is None else np.atleast_1d(axis) % len(shape)
     kept = [1 if i in axes else n for i, n in enumerate(shape)]
     return kept if keepdims else [n for i, n in enumerate(kept) if i not in axes]

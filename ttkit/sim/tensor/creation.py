@@ -1,6 +1,7 @@
 """Tensors from and to NumPy and torch."""
 
 import io
+import math
 import zlib
 from ast import literal_eval
 from pathlib import Path
@@ -194,7 +195,10 @@ def _of_list(
 
     Every device gets all values, except in a `distribute` block, whose mapper is used.
     """
-    values = np.asarray(data).reshape(tuple(shape))
+    values = np.asarray(data)
+    if values.size != math.prod(shape):
+        refuse(f"{values.size} values for the shape {list(shape)}")
+    values = values.reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
     return from_torch(  # type: ignore[no-any-return]
         values, data_type, layout=layout, device=device, memory_config=memory_config

@@ -16,7 +16,7 @@ from ttkit.errors import fail
 from ttkit.hardware import chips
 from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout, Sizes
-from ttkit.sim.tensor.absent import Absent, Shape, absent
+from ttkit.sim.tensor.absent import Absent, Lengths, absent
 
 Array = np.ndarray
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
@@ -168,7 +168,7 @@ _tiles = {name: 1024 * nbytes for name, nbytes in chips.ELEMENT_BYTES.items()} |
 TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in _tiles.items()}
 
 
-def bytes_of(padded_shape: Shape, dtype: DataType) -> int:
+def bytes_of(padded_shape: Lengths, dtype: DataType) -> int:
     """Return the bytes that a shard of this padded shape takes on its chip.
 
     Example:
@@ -186,7 +186,7 @@ class Tile(NamedTuple):
         1024
     """
 
-    tile_shape: Shape
+    tile_shape: Lengths
     transpose_tile: bool = False
 
     def get_tile_size(self, dtype: DataType) -> int:
@@ -228,7 +228,7 @@ def plane(padded: Sizes) -> tuple[int, int]:
     return math.prod(padded[:-1]), padded[-1]
 
 
-def shards_of(padded: Sizes, shard: Shape) -> tuple[int, int]:
+def shards_of(padded: Sizes, shard: Lengths) -> tuple[int, int]:
     """Return how many shards cover a stored shape, down and across."""
     height, width = plane(padded)
     return -(-height // shard[0]), -(-width // shard[1])

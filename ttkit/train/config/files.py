@@ -117,7 +117,9 @@ class _Reading:
         model = settings.transformer_config
         batch = settings.training_config.batch_size
         try:
-            Layout.of(settings).check(model, batch, model.max_sequence_length)
+            layout = Layout.of(settings)
+            meshes = layout.dp // layout.along(settings.device_config.mesh_shape).dp
+            layout.check(model, batch, model.max_sequence_length, meshes)
         except TTKitError as error:
             self.note(self.document, ("device_config", "mesh_shape"), error.rule, error.cure)
         if settings.distributed.enabled and "distributed" in self.sections:

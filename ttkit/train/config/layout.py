@@ -398,9 +398,9 @@ class Layout:
             )
         return n // self.tp
 
-    def why_not(self, model: TransformerConfig, batch: int, sequence: int) -> str:
-        """Return the first rule that the layout breaks for a model and a batch, or ""."""
-        tp, cp, tokens = self.tp, self.cp, sequence // self.cp
+    def why_not(self, model: TransformerConfig, batch: int, sequence: int, meshes: int = 1) -> str:
+        """Return the first rule that the layout breaks, or ""; the arguments are those of `check`."""
+        tp, cp, tokens, dp = self.tp, self.cp, sequence // self.cp, self.dp // meshes
         experts = model.num_experts
         rows = self.dp * self.micro_batches
         keys = ["num_heads", "embedding_dim", "intermediate_dim"]
@@ -422,18 +422,18 @@ class Layout:
             (self.sequence_parallel and tokens % (tp * TILE), f"sequence_parallel: tp {tp} does "
              f"not cut {tokens} tokens into whole tiles of {TILE}"),
             (self.zero and self.zero_shards == 1, f"zero {self.zero} needs dp, cp or ranks over 1"),
-            (self.dp % self.ep, f"ep {self.ep} does not divide dp {self.dp}"),
+            (self.ep not in (1, dp), f"ep {self.ep} is neither 1 nor dp {dp}"),
             (self.ep > 1 and not experts, f"ep {self.ep} for a model without experts"),
             (experts and experts % self.ep, f"ep {self.ep} does not divide {experts} experts"),
             (experts and cp > 1, f"cp {cp} with experts, whose capacity counts whole sequences"),
         ]  # fmt: skip
         return next((rule for broken, rule in rules if broken), "")
 
-    def check(self, model: TransformerConfig, batch: int, sequence: int) -> None:
+    def check(self, model: TransformerConfig, batch: int, sequence: int, meshes: int = 1) -> None:
         """Raise unless the layout cuts a model and a batch of sequences evenly.
 
         Args:
-            batch: the number of sequences of all replicas together.
+            batch: the number of sequences of all replicas, on this many `meshes`, together.
             sequence: the number of tokens of each sequence.
 
         Raises:
@@ -445,6 +445,6 @@ class Layout:
             ttkit.errors.TTKitError: layout TP4: tp 4 does not divide num_heads 6
               try: ...
         """
-        if rule := self.why_not(model, batch, sequence):
+        if rule := self.why_not(model, batch, sequence, meshes):
             fail(f"layout {self}", rule, "another size: ttkit.plan_layouts lists those that run")
         self.stages_of(model)

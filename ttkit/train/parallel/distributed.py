@@ -37,7 +37,7 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Gradients, Tensor, Value, recorded
 from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
 from ttkit.train.config.layout import Axis, Layout
-from ttkit.train.context import AutoContext, socket_config
+from ttkit.train.context import AutoContext, one_token, socket_config
 
 ALL_DEVICES = -1  # With this cluster_axis a collective runs over all devices of the mesh.
 
@@ -301,9 +301,9 @@ def one_copy(value: Value) -> Array:
 SEQUENCE = 2  # This is the dimension of the sequence in activations, [B, 1, S, E].
 
 
-def _is_cut(x: Tensor, layout: Layout) -> bool:
+def is_cut(layout: Layout) -> bool:
     """Return whether the sequence is sharded between layers. The one token of a sampler is not."""
-    return layout.sequence_parallel and x.shape()[SEQUENCE] > 1
+    return layout.sequence_parallel and not one_token[0]
 
 
 def enter(x: Tensor, layout: Layout) -> Tensor:
@@ -312,7 +312,7 @@ def enter(x: Tensor, layout: Layout) -> Tensor:
     Args:
         x: [B, 1, S, E], or with sequence parallelism each chip's shard, [B, 1, S / tp, E].
     """
-    if _is_cut(x, layout):
+    if is_cut(layout):
         return all_gather(x, SEQUENCE, layout.tp_axis)
     return broadcast(x, layout.tp_axis)
 
@@ -321,7 +321,7 @@ def leave(x: Tensor, layout: Layout) -> Tensor:
     """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]. With sequence
     parallelism, return each chip's shard of the sum by a reduce-scatter, [B, 1, S / tp, E].
     """
-    if _is_cut(x, layout):
+    if is_cut(layout):
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
     return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)
 
@@ -330,7 +330,7 @@ def local_part(x: Tensor, layout: Layout) -> Tensor:
     """Return each chip's shard of a replicated tensor, such as the position vectors. Without
     sequence parallelism, return the tensor itself.
     """
-    return scatter(x, SEQUENCE, layout.tp_axis) if _is_cut(x, layout) else x
+    return scatter(x, SEQUENCE, layout.tp_axis) if is_cut(layout) else x
 
 
 def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:

@@ -9,6 +9,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.autograd.ops import MASKED_SCORE
+from ttkit.train.context import one_token
 from ttkit.train.model.models import Attention, Transformer
 from ttkit.train.parallel.distributed import all_gather, one_copy
 
@@ -65,9 +66,13 @@ class Sampler:
         self.here = self.layout.place((positions == position).astype(np.float32))
         self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
         ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
-        with no_grad():
-            whole = self.model.whole(self.model(ids, self))
-            self._logits = all_gather(whole, 0, self.layout.dp_axis).get_value()
+        one_token[0] = True
+        try:
+            with no_grad():
+                whole = self.model.whole(self.model(ids, self))
+                self._logits = all_gather(whole, 0, self.layout.dp_axis).get_value()
+        finally:
+            one_token[0] = False
 
     def logits(self) -> np.ndarray:
         """Return the logits [batch, vocabulary] of the last position."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Value
+from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config.settings import SchedulerConfig, TrainingConfig
 from ttkit.train.model.modules import Parameter, Parameters
 from ttkit.train.parallel.distributed import one_copy
@@ -209,6 +209,11 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         grad = parameter.get_grad()
         if grad is None or parameter.copy_of:
             continue
+        placements = grad.tensor_topology().placements()
+        sharded = any(isinstance(each, ttnn.PlacementShard) for each in placements)
+        if sharded and type(parameter) is Tensor:
+            what = "a plain tensor is sharded, and each chip has only a part of its norm"
+            fail("clip_grad_norm", what, "a Parameter, such as those of a layer")
         squares = ttnn.square(ttnn.typecast(grad, ttnn.float32))
         part = ttnn.sum(squares, keepdim=True)
         if parameter.shard_dim is not None:

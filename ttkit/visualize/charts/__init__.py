@@ -27,8 +27,8 @@ COLOURS = ("#3466b8", "#a3551f", "#586274", "#9a4fb8", "#85893a", "#cc5780")
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
 # common divisor, 30 curves differ.
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
+EDGE = "#22262e"  # Edges and hatches of bars are dark on any page, so this is not in OF_PAGE.
 # Hatches let a reader who sees no colours distinguish the parts of a bar.
-EDGE = "#22262e"  # Edges and hatches of bars are dark in both themes.
 HATCHES = (None, "//", "..", "xx", "--", "\\\\")
 # Each point of a curve has a dot if there are at most this many, and no points without a line.
 DOTS = 20
