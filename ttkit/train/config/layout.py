@@ -399,7 +399,7 @@ class Layout:
         return n // self.tp
 
     def why_not(self, model: TransformerConfig, batch: int, sequence: int, meshes: int = 1) -> str:
-        """Return the first rule that the layout breaks, or ""; the arguments are those of `check`."""
+        """Return the first rule that the layout breaks, or "". The arguments are as in `check`."""
         tp, cp, tokens, dp = self.tp, self.cp, sequence // self.cp, self.dp // meshes
         experts = model.num_experts
         rows = self.dp * self.micro_batches
