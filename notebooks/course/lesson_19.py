@@ -53,7 +53,7 @@ class CausalWork(Chart):
         ax.set_yticks(middles, [f"chip {chip}" for chip in chips])
         ax.set_xticks(middles, chips)
         ax.set_xlabel("keys of chip")
-        entitle(ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: half")
+        entitle(ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; faint: half")
 
 
 # ---------------------------------------------------------------- 19.balanced

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from ttkit.visualize.drawing import BOLD, HALO, INK, Attributes, Drawing, Point, Rectangle, width_of
+from ttkit.visualize.drawing import (
+    BOLD,
+    HALO,
+    INK,
+    PALETTE,
+    Attributes,
+    Drawing,
+    Point,
+    Rectangle,
+    width_of,
+)
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
@@ -30,9 +40,10 @@ PAGE = 590
 LINK_STEP = 5  # Straight links of one pair of cells are LINK_STEP px apart.
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
 SHEET = 15  # A sheet that lies over another one is shifted by at most this many px.
-# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest.
+# EMPTY fills a box without contents. If only a part of a box is filled, PAPER fills the rest. In
+# the small map of a tensor MAP does so, because the map lies on a light colour in both themes.
 EMPTY = "var(--empty)"
-PAPER = "var(--paper)"
+PAPER, MAP = "var(--paper)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A box or sheet that glides to a box, to be added to it, disappears after MERGED_S seconds.
 MERGED_S = 0.96
@@ -302,12 +313,12 @@ class Cells(Drawing):
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
         """Draw boxes, with one shape for all boxes of a colour, and write their texts."""
-        fills: dict[str, list[Rectangle]] = {PAPER: []}
+        fills: dict[str, list[Rectangle]] = {PAPER: [], MAP: []}
         full = [(area, box) for area, box in boxes if box.fill and (box.added or not box.sheets)]
         for (x, y, w, h), box in full:
             left, top, wide, high = box.part
             if box.part != WHOLE:
-                fills[PAPER].append((x, y, w, h))
+                fills[PAPER if box.fill in PALETTE else MAP].append((x, y, w, h))
             wide = max(w * wide, SLIVER)
             high = max(h * high, SLIVER)
             at = x + min(w * left, w - wide), y + min(h * top, h - high)
