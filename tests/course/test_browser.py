@@ -280,13 +280,10 @@ def drag(lab, found):
 
 
 MOVES = {
-    SLIDER: (slide_with_keys, slide_with_mouse),
-    LIST: (choose_with_mouse, choose_with_keys),
-    TICK: (click, press_space),
-    BUTTON: (click, press_enter),
-    ACT: (click, press_enter),
+    SLIDER: (slide_with_keys, slide_with_mouse), LIST: (choose_with_mouse, choose_with_keys),
+    TICK: (click, press_space), BUTTON: (click, press_enter), ACT: (click, press_enter),
     DRAG: (arrows, drag),
-}
+}  # fmt: skip
 
 
 def test_a_run_is_stopped_and_goes_on(lab):

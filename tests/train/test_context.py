@@ -39,12 +39,10 @@ def opened(context, shape, config, system="galaxy"):
 
 AXES = [  # shape, config -> axis and size of DDP, of TP
     ([8, 4], BOTH, (0, 8), (1, 4)),
-    ([1, 32], TP, (None, 1), (1, 32)),
-    ([32, 1], DDP, (0, 32), (None, 1)),
-    ([1, 8], DDP, (1, 8), (None, 1)),
-    ([1, 1], NONE, (None, 1), (None, 1)),
+    ([1, 32], TP, (None, 1), (1, 32)), ([32, 1], DDP, (0, 32), (None, 1)),
+    ([1, 8], DDP, (1, 8), (None, 1)), ([1, 1], NONE, (None, 1), (None, 1)),
     ([1, 1], TP, (None, 1), (0, 1)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("shape, config, ddp, tp", AXES)

@@ -85,14 +85,11 @@ SGD = {"optimizer": {"type": "SGD", "lr": 0.5}, "batch_size": 24}
 @pytest.mark.parametrize(
     "ranks, form, options",
     [
-        (3, "one", SGD),
-        (2, "DP2xTP2", OPTIONS),
-        (2, "DP2xTP2", WIDE | {"zero": 1}),
-        (2, "DP2xTP2", WIDE | {"zero": 3}),
-        (4, "one", WIDE | {"zero": 2}),
+        (3, "one", SGD), (2, "DP2xTP2", OPTIONS), (2, "DP2xTP2", WIDE | {"zero": 1}),
+        (2, "DP2xTP2", WIDE | {"zero": 3}), (4, "one", WIDE | {"zero": 2}),
     ],
     ids=["SGD", "AdamW", "ZeRO-1", "ZeRO-3", "ZeRO-2"],
-)
+)  # fmt: skip
 def test_a_mesh_each(run, ranks, form, options):
     found = run(ranks, form=form, replicas=True, **options)
     wanted = alone("one", 4, **options | {"zero": 0})

@@ -10,7 +10,7 @@ from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
-from ttkit.visualize.cells import WHOLE
+from ttkit.visualize.cells import MAP, WHOLE
 from ttkit.visualize.tensor import covered, draw_tensor, mapped, placed, slice_text
 
 
@@ -180,3 +180,4 @@ def test_the_map_shows_the_last_dimensions_where_nothing_is_cut():
 def test_rows_lie_across_the_map_and_columns_down(place, dim, boxes):
     tensor = place(np.zeros((64, 128), np.float32), f"R S{dim}")  # alike on both rows of the mesh
     assert maps(draw_tensor(tensor)) == boxes * 2
+    assert f'fill="{MAP}"' in draw_tensor(tensor)._repr_html_()  # light, also on a dark page
