@@ -193,9 +193,10 @@ class Layouts(Choices):
     def find(self, text: str):
         """Return the candidate whose layout prints as `text`, such as "DP8 TP4 ZeRO-1". The words
         may be in any order."""
+        words = set(text.split())
         names = {str(each.layout): each for each in (*self.refused[::-1], *self.fitting[::-1])}
         for name, each in names.items():
-            if set(text.split()) == set(name.split()):
+            if words == set(name.split()):
                 return each
         near = " or ".join(get_close_matches(text, names)) or "a name from the table"
         fail(f"the layout {text!r}", "no layout that fits or was refused has this name", near)

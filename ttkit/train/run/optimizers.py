@@ -209,9 +209,9 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         grad = parameter.get_grad()
         if grad is None or parameter.copy_of:
             continue
-        placements = grad.tensor_topology().placements()
-        sharded = any(isinstance(each, ttnn.PlacementShard) for each in placements)
-        if sharded and type(parameter) is Tensor:
+        if type(parameter) is Tensor and any(
+            isinstance(each, ttnn.PlacementShard) for each in grad.tensor_topology().placements()
+        ):
             what = "a plain tensor is sharded, and each chip has only a part of its norm"
             fail("clip_grad_norm", what, "a Parameter, such as those of a layer")
         squares = ttnn.square(ttnn.typecast(grad, ttnn.float32))
