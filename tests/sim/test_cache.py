@@ -174,7 +174,7 @@ def test_refusals(wide, cut, on_cores):
     for phrase, call in {
         "index 64 is out of bounds": lambda: ttnn.update_cache(cache, token, 64),
         "index 1 is out of bounds": lambda: paged(cache, row, update_idxs=[0, 0, 0, 99]),
-        "boolean index did not match": lambda: paged(cache, row, update_idxs=[0]),
+        "the shapes do not fit together": lambda: paged(cache, row, update_idxs=[0]),
         "Input tensor heads and width (1, 32) must": lambda: ttnn.fill_cache(cache, one, 0),
         "size not equal to one": lambda: ttnn.fill_cache(cache, cache, 0),
         "out of bounds": lambda: paged(
