@@ -9,10 +9,10 @@ from ttkit.visualize.drawing import ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
 LOOKS = {
-    "make": Look("backward pass", ROLES["compute"]),
-    "scatter": Look("reduce-scatter", ROLES["gradients"]),
-    "sum": Look("all-reduce", ROLES["network"]),
-    "gather": Look("all-gather", ROLES["weights"]),
+    "B": Look("backward pass", ROLES["backward"]),
+    "S": Look("reduce-scatter", ROLES["inside hosts"], 6),
+    "A": Look("all-reduce", ROLES["network"]),
+    "G": Look("all-gather", ROLES["inside hosts"]),
 }
 
 
@@ -29,10 +29,8 @@ def crossing(*steps: list) -> Figure:
     """
     backward, end, bars = steps[0][-1][1], steps[3][-1][1], []
     for kind, spans in zip(LOOKS, steps):
-        # A number would fill the whole of a very short bar.
-        wide = spans[0][1] - spans[0][0] > backward / 20
-        texts = [f"{i}" if wide else "" for i in range(len(spans))]
-        bars.append([Bar(a, b, kind, text) for (a, b), text in zip(spans, texts)])
+        each = enumerate(spans)
+        bars.append([Bar(a, b, kind, f"{kind}{i}", trace=f"{i}") for i, (a, b) in each])
     inside = Lane("inside a host", bars[1] + bars[3])
     lanes = [Lane("chips", bars[0]), inside, Lane("network", bars[2])]
     title = f"chunks: {len(steps[0])}; the backward pass takes {backward:.0f} ms, "

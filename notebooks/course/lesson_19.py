@@ -50,10 +50,11 @@ class CausalWork(Chart):
             ax.axhline(2 * edge - 0.5, color="white")
             ax.axvline(2 * edge - 0.5, color="white")
         middles = [2 * chip + 0.5 for chip in chips]
-        ax.set_yticks(middles, [f"chip {chip}" for chip in chips])
+        shares = enumerate(self.percent)
+        ax.set_yticks(middles, [f"chip {chip}: {share:.3g} %" for chip, share in shares])
         ax.set_xticks(middles, chips)
-        ax.set_xlabel("keys of chip")
-        entitle(ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; faint: half")
+        ax.set(xlabel="chunks of keys, by chip", ylabel="chunks of queries, by chip")
+        entitle(ax, f"{self.title}\nfaint: half of the chunk's scores")
 
 
 # ---------------------------------------------------------------- 19.balanced

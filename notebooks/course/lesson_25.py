@@ -12,7 +12,7 @@ def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int
         "it does not divide {heads} query heads": heads % n,
         "it does not divide {kv_heads} heads of keys and values": kv_heads % n,
         "slices of {width} columns are not whole tiles": width % (32 * n),
-        "slices of {inner} inner features are not whole tiles": inner % (32 * n),
+        "slices of {inner} hidden features are not whole tiles": inner % (32 * n),
     }
 
 

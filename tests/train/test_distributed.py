@@ -20,7 +20,6 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.model.modules import Parameter, constant
 from ttkit.train.parallel import distributed
 from ttkit.train.parallel.distributed import (
-    ALL_DEVICES,
     GradOutputType,
     all_gather,
     all_reduce,
@@ -77,7 +76,7 @@ PAIRS = {
         Naive.partition,
     ),
 }
-EVERYWHERE = [*AXES, ((2, 3), ALL_DEVICES)]
+EVERYWHERE = [*AXES, ((2, 3), None)]
 EVERY_PAIR = [(name, 3, *where) for name in PAIRS for where in EVERYWHERE]
 EVERY_PAIR += [(name, 2, *where) for name in ("scatter", "all_gather") for where in EVERYWHERE]
 
@@ -92,20 +91,19 @@ def naive(values):
 def test_forward_and_back(name, dim, shape, axis):
     """On [1, 1, 12, 24] arrays, which every mesh axis divides."""
     ours, forward, back = PAIRS[name]
-    along = None if axis is ALL_DEVICES else axis
     x = random(shape, 1, 1, 12, 24)
     with opened(Form(shape)) as mesh:
         tensor = Tensor(spread(mesh, x))
         out = ours(tensor, dim, axis)
-        want = list(forward(naive(x), dim, along).parts.values())
+        want = list(forward(naive(x), dim, axis).parts.values())
         np.testing.assert_allclose(parts(out.get_value()), want, atol=1e-5)
-        alone = along is not None and shape[along] == 1
+        alone = axis is not None and shape[axis] == 1
         assert (out is tensor) == alone  # nothing to do, nothing to record
         if not alone:
             g = random(shape, *want[0].shape, seed=1)
             out.set_grad(spread(mesh, g))
             out.backward()
-            want = list(back(naive(g), dim, along).parts.values())
+            want = list(back(naive(g), dim, axis).parts.values())
             np.testing.assert_allclose(parts(tensor.get_grad()), want, atol=1e-5)
 
 

@@ -400,7 +400,8 @@ class Transformer(Module):
 
         The columns of padding come last.
         """
-        return all_gather(logits, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
+        axis = self.layout.tp_axis
+        return logits if axis is None else all_gather(logits, 3, axis, GradOutputType.REPLICATED)
 
 
 create_model = Transformer  # The model's parameters do not have values yet.

@@ -359,7 +359,7 @@ class ColumnParallelLinear(Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 1, S, out on this device], or all outputs with `gather_output`."""
         y = super().forward(enter(x, self.layout))
-        if self.gather_output:
+        if self.gather_output and self.layout.tp_axis is not None:
             y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
         return y
 
@@ -387,7 +387,8 @@ class RowParallelLinear(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 1, S, out] for x [B, 1, S, in on this device]."""
-        x = x if self.input_is_parallel else scatter(x, 3, self.layout.tp_axis)
+        if not self.input_is_parallel and self.layout.tp_axis is not None:
+            x = scatter(x, 3, self.layout.tp_axis)
         y = leave(ops.linear(x, self.weight), self.layout)
         return y + used_on_shards(self.bias, self.layout) if self.bias else y
 

@@ -11,9 +11,9 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
 | all_to_all     | all_to_all with the dimensions swapped                                        |
 
-`cluster_axis` is the mesh axis along which devices communicate. By default they communicate along
-every axis; all_to_all has no default. With None (the default of the loss), or with an axis of one
-device, a collective changes nothing.
+`cluster_axis` is the mesh axis along which devices communicate. With None, the default, they
+communicate along every axis; all_to_all and the loss need an axis. With an axis of one device, a
+collective changes nothing.
 
 With sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
 models", section 4.2.2), each chip has only its shard of the sequence between the layers of a
@@ -38,8 +38,6 @@ from ttkit.train.autograd import Gradients, Tensor, Value, recorded
 from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
 from ttkit.train.config.layout import Axis, Layout
 from ttkit.train.context import AutoContext, one_token, socket_config
-
-ALL_DEVICES = -1  # With this cluster_axis a collective runs over all devices of the mesh.
 
 
 class GradOutputType(Enum):
@@ -88,7 +86,7 @@ def _collective(
     Args:
         back: the collective of the backward pass, which takes `dims` in reverse order.
     """
-    if cluster_axis == ALL_DEVICES:
+    if cluster_axis is None:
         axes = range(tensor.get_value().device().shape.dims())
         for each in reversed(axes) if name == "all_gather" else axes:
             tensor = _collective(name, tensor, forward, back, each, *dims)
@@ -107,9 +105,7 @@ def _same(value: Value, cluster_axis: Axis) -> Value:
     return value
 
 
-def all_reduce(
-    tensor: Tensor, noop_backward: bool = False, cluster_axis: Axis = ALL_DEVICES
-) -> Tensor:
+def all_reduce(tensor: Tensor, noop_backward: bool = False, cluster_axis: Axis = None) -> Tensor:
     """Return on each device the sum over all devices.
 
     Args:
@@ -121,7 +117,7 @@ def all_reduce(
     return _collective("all_reduce", tensor, ttnn.all_reduce, back, cluster_axis)
 
 
-def broadcast(tensor: Tensor, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
+def broadcast(tensor: Tensor, cluster_axis: Axis = None) -> Tensor:
     """Return the same tensor; backward all-reduces the gradient. Megatron calls this *f* (Shoeybi
     2019), ttml `broadcast`.
 
@@ -130,12 +126,12 @@ def broadcast(tensor: Tensor, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
     return _collective("broadcast", tensor, _same, ttnn.all_reduce, cluster_axis)
 
 
-def scatter(tensor: Tensor, dim: int, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
+def scatter(tensor: Tensor, dim: int, cluster_axis: Axis = None) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
     return _collective("scatter", tensor, local_slice, ttnn.all_gather, cluster_axis, dim)
 
 
-def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: Axis = ALL_DEVICES) -> Tensor:
+def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: Axis = None) -> Tensor:
     """Return each device's slice of the sum over the devices."""
     return _collective(
         "reduce_scatter", tensor, ttnn.reduce_scatter, ttnn.all_gather, cluster_axis, dim
@@ -145,7 +141,7 @@ def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: Axis = ALL_DEVICES) -
 def all_gather(
     tensor: Tensor,
     dim: int,
-    cluster_axis: Axis = ALL_DEVICES,
+    cluster_axis: Axis = None,
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return on each device the slices of all devices, joined along `dim`."""
@@ -312,6 +308,8 @@ def enter(x: Tensor, layout: Layout) -> Tensor:
     Args:
         x: [B, 1, S, E], or with sequence parallelism each chip's shard, [B, 1, S / tp, E].
     """
+    if layout.tp_axis is None:
+        return x
     if is_cut(layout):
         return all_gather(x, SEQUENCE, layout.tp_axis)
     return broadcast(x, layout.tp_axis)
@@ -321,6 +319,8 @@ def leave(x: Tensor, layout: Layout) -> Tensor:
     """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]. With sequence
     parallelism, return each chip's shard of the sum by a reduce-scatter, [B, 1, S / tp, E].
     """
+    if layout.tp_axis is None:
+        return x
     if is_cut(layout):
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
     return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)

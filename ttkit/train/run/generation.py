@@ -69,8 +69,10 @@ class Sampler:
         one_token[0] = True
         try:
             with no_grad():
-                whole = self.model.whole(self.model(ids, self))
-                self._logits = all_gather(whole, 0, self.layout.dp_axis).get_value()
+                logits = self.model.whole(self.model(ids, self))
+                if self.layout.dp_axis is not None:
+                    logits = all_gather(logits, 0, self.layout.dp_axis)
+                self._logits = logits.get_value()
         finally:
             one_token[0] = False
 

@@ -61,6 +61,7 @@ class Chart:
 
     title: str
     height = 2.8  # The figure has this height in inches.
+    left = 0.0  # The Axes begin at this part of the width or later.
 
     def draw(self, ax) -> None:
         """Draw into a matplotlib Axes."""
@@ -84,11 +85,12 @@ class Chart:
         from matplotlib import style
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         text = repr(self)
         page = io.StringIO()
         with style.context(["default", LOOK, {"svg.hashsalt": text}]):
-            figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
+            figure = Figure((WIDTH, self.height), DOTS_PER_INCH)
             ax = figure.subplots()
             self.draw(ax)
             title = ax.get_title("left")
@@ -99,6 +101,10 @@ class Chart:
                 columns = len(labels) if sum(letters) <= LEGEND else LEGEND // max(letters) or 1
                 legend.remove()
                 figure.legend(signs, labels, ncols=columns, loc="outside upper left")
+            ConstrainedLayoutEngine().execute(figure)
+            x, y, right, top = ax.get_position().extents
+            left = max(self.left, x)
+            ax.set_position((left, y, right - left, top - y))
             # `savefig` would draw everything twice, and the first drawing would not be used. A date
             # would make saved pictures differ from run to run, and the name of the creator holds
             # the version of matplotlib.
@@ -256,6 +262,8 @@ class Stacks(Chart):
     limit: float = 0
     until: float = 0
 
+    left = 158 / 614  # The bars of all charts and those of `Lanes` begin at the same place.
+
     def __repr__(self) -> str:
         lines = [self.title]
         for name, sizes in self.rows.items():
@@ -302,7 +310,7 @@ class Stacks(Chart):
         end = max(ax.get_xlim()[1], 1.1 * self.limit, self.until)
         ax.set_xlim(0, end)
         if self.limit:  # A bar that reaches into the red area does not fit.
-            ax.axvline(self.limit, color="#d64545", label=f"limit: {short(self.limit, self.unit)}")
+            ax.axvline(self.limit, color=INK, label=f"limit: {short(self.limit, self.unit)}")
             ax.axvspan(self.limit, end, color="#d64545", alpha=0.15, zorder=0)
         ax.invert_yaxis()
         ax.grid(axis="x")
