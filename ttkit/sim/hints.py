@@ -26,15 +26,15 @@ class Record(SimpleNamespace):
     """A hint: it has the fields that the constructor of ttnn's class takes."""
 
     takes: ClassVar[inspect.Signature]
+    usual: ClassVar[dict[str, Any]]
 
     def __init__(self, **given):
-        bound, problem = bind(self.takes, (), given)
-        if bound is None:
+        fields = self.usual | given
+        if fields.keys() != self.takes.parameters.keys():
             cure = f"by name: {', '.join(self.takes.parameters)}"
-            rule = f"incompatible function arguments: {problem}"
+            rule = f"incompatible function arguments: {bind(self.takes, (), given)[1]}"
             fail(type(self).__name__, rule, cure, TypeError)
-        bound.apply_defaults()
-        super().__init__(**bound.arguments)
+        super().__init__(**fields)
 
 
 def _record(name: str) -> type[Record]:
@@ -43,7 +43,8 @@ def _record(name: str) -> type[Record]:
     for field in recorded(name)[-1].parameters.values():
         members = getattr(getattr(tensor, field.annotation, None), "__members__", {})
         fields.append(field.replace(default=members.get(field.default, field.default)))
-    return type(name, (Record,), {"takes": inspect.Signature(fields)})
+    usual = {field.name: field.default for field in fields if field.default is not field.empty}
+    return type(name, (Record,), {"takes": inspect.Signature(fields), "usual": usual})
 
 
 RECORDS = {name: _record(name) for name in known() if name.endswith("Config")}
