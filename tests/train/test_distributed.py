@@ -218,7 +218,3 @@ def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
     np.testing.assert_allclose(collected(parameters["a"].get_grad(), (2, 4)), want, atol=1e-6)
 
 
-def test_no_axis_changes_nothing(mesh):
-    t = Tensor(spread(mesh, random((2, 4), 1, 1, 4, 4)))
-    for name, (call, _, _) in PAIRS.items():
-        assert call(t, 3, None) is t, name
