@@ -216,5 +216,3 @@ def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
     synchronize_gradients(parameters)
     want = np.broadcast_to(grads.mean(1, keepdims=True), grads.shape)
     np.testing.assert_allclose(collected(parameters["a"].get_grad(), (2, 4)), want, atol=1e-6)
-
-
