@@ -216,3 +216,9 @@ def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
     synchronize_gradients(parameters)
     want = np.broadcast_to(grads.mean(1, keepdims=True), grads.shape)
     np.testing.assert_allclose(collected(parameters["a"].get_grad(), (2, 4)), want, atol=1e-6)
+
+
+def test_without_tensor_parallel_chips_nothing_is_sent(mesh):
+    t = Tensor(spread(mesh, random((2, 4), 1, 1, 4, 4)))
+    for name in ("enter", "leave", "gathered", "local_part", "used_on_shards"):
+        assert getattr(distributed, name)(t, Layout(sequence_parallel=True)) is t, name

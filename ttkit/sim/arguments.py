@@ -39,7 +39,7 @@ def translate(error, asked: describe) -> None:
         fail(asked, rule, "a smaller shape", OutOfMemoryError)
     elif isinstance(error, (ValueError, ArithmeticError, IndexError)):
         # NumPy counts the axes of the mesh, too, so its shapes and axes would confuse.
-        shapes = "broadcast|reshape|array of dimension|along dimension|did not match"
+        shapes = "broadcast|reshape|array of dimension|along dimension|did not match|core dimension"
         clash = re.search(shapes, str(error))
         words = re.sub(r" for axis \d+", "", str(error))
         what = "the shapes do not fit together" if clash else words

@@ -30,7 +30,7 @@ class Record(SimpleNamespace):
 
     def __init__(self, **given):
         fields = self.usual | given
-        if fields.keys() != self.takes.parameters.keys():
+        if len(fields) > len(self.usual) or inspect.Parameter.empty in fields.values():
             cure = f"by name: {', '.join(self.takes.parameters)}"
             rule = f"incompatible function arguments: {bind(self.takes, (), given)[1]}"
             fail(type(self).__name__, rule, cure, TypeError)
@@ -43,7 +43,7 @@ def _record(name: str) -> type[Record]:
     for field in recorded(name)[-1].parameters.values():
         members = getattr(getattr(tensor, field.annotation, None), "__members__", {})
         fields.append(field.replace(default=members.get(field.default, field.default)))
-    usual = {field.name: field.default for field in fields if field.default is not field.empty}
+    usual = {field.name: field.default for field in fields}
     return type(name, (Record,), {"takes": inspect.Signature(fields), "usual": usual})
 
 

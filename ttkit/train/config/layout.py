@@ -26,7 +26,7 @@ from ttkit.train.config.settings import (
 )
 
 TILE = 32
-Axis = int | None  # This is a mesh axis, or None if no mesh axis is meant.
+Axis = int | None  # This is a mesh axis. Each function says what None means for it.
 SHARED_ALONG = {
     # Without ZeRO, the chips along the axes of DDP and CP hold equal values. ZeRO shards these.
     "zero": ("enable_ddp", "enable_cp"),

@@ -148,8 +148,8 @@ class Experts(Module):
 
     def _computed(self, x: Tensor) -> Tensor:
         """Return the experts' outputs for tokens [B, E, C, W]; a chip computes its own experts."""
-        shared, axis = self.layout.ep > 1, self.layout.dp_axis
-        x = ops.transpose(all_to_all(x, 0, 1, axis) if shared else x, 0, 1)
+        axis = self.layout.dp_axis if self.layout.ep > 1 else None
+        x = ops.transpose(x if axis is None else all_to_all(x, 0, 1, axis), 0, 1)
         experts, batch, size, width = x.shape()
         x = ops.reshape(x, (1, experts, batch * size, width))
         if self.gate:
@@ -158,7 +158,7 @@ class Experts(Module):
             y = ops.gelu(ops.linear(x, self.up))
         y = ops.reshape(ops.linear(y, self.down), (experts, batch, size, width))
         y = ops.transpose(y, 0, 1)
-        return all_to_all(y, 1, 0, axis) if shared else y
+        return y if axis is None else all_to_all(y, 1, 0, axis)
 
     def _balanced(self, logits: Tensor, probs: Value, chosen: Value) -> Tensor:
         """Return the logits; their backward adds the gradient of the balance loss.

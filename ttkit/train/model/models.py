@@ -31,10 +31,9 @@ from ttkit.train.model.modules import (
     uniform,
 )
 from ttkit.train.parallel.distributed import (
-    GradOutputType,
-    all_gather,
     cross_entropy_loss,
     enter,
+    gathered,
     leave,
     local_part,
     padding_masked,
@@ -400,8 +399,7 @@ class Transformer(Module):
 
         The columns of padding come last.
         """
-        axis = self.layout.tp_axis
-        return logits if axis is None else all_gather(logits, 3, axis, GradOutputType.REPLICATED)
+        return gathered(logits, self.layout)
 
 
 create_model = Transformer  # The model's parameters do not have values yet.

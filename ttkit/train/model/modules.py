@@ -18,9 +18,8 @@ from ttkit.train.autograd import Tensor, Value, ops
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext, DistributedConfig, ParallelismContext, current_layout
 from ttkit.train.parallel.distributed import (
-    GradOutputType,
-    all_gather,
     enter,
+    gathered,
     leave,
     local_slice,
     one_copy,
@@ -359,9 +358,7 @@ class ColumnParallelLinear(Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, 1, S, out on this device], or all outputs with `gather_output`."""
         y = super().forward(enter(x, self.layout))
-        if self.gather_output and self.layout.tp_axis is not None:
-            y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
-        return y
+        return gathered(y, self.layout) if self.gather_output else y
 
 
 class RowParallelLinear(Linear):

@@ -12,8 +12,8 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | all_to_all     | all_to_all with the dimensions swapped                                        |
 
 `cluster_axis` is the mesh axis along which devices communicate. With None, the default, they
-communicate along every axis; all_to_all and the loss need an axis. With an axis of one device, a
-collective changes nothing.
+communicate along every axis; all_to_all needs an axis. With an axis of one device, a collective
+changes nothing. For the loss, None says that each device has the whole vocabulary.
 
 With sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
 models", section 4.2.2), each chip has only its shard of the sequence between the layers of a
@@ -149,7 +149,7 @@ def all_gather(
     return _collective("all_gather", tensor, ttnn.all_gather, back, cluster_axis, dim)
 
 
-def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: Axis) -> Tensor:
+def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int) -> Tensor:
     """Cut each device's tensor along `out_dim` into one part for each device, send the parts, and
     join the received parts along `in_dim`.
     """
@@ -299,7 +299,7 @@ SEQUENCE = 2  # This is the dimension of the sequence in activations, [B, 1, S, 
 
 def is_cut(layout: Layout) -> bool:
     """Return whether the sequence is sharded between layers. The one token of a sampler is not."""
-    return layout.sequence_parallel and not one_token[0]
+    return layout.tp_axis is not None and layout.sequence_parallel and not one_token[0]
 
 
 def enter(x: Tensor, layout: Layout) -> Tensor:
@@ -308,22 +308,26 @@ def enter(x: Tensor, layout: Layout) -> Tensor:
     Args:
         x: [B, 1, S, E], or with sequence parallelism each chip's shard, [B, 1, S / tp, E].
     """
-    if layout.tp_axis is None:
-        return x
     if is_cut(layout):
         return all_gather(x, SEQUENCE, layout.tp_axis)
-    return broadcast(x, layout.tp_axis)
+    return x if layout.tp_axis is None else broadcast(x, layout.tp_axis)
 
 
 def leave(x: Tensor, layout: Layout) -> Tensor:
     """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]. With sequence
     parallelism, return each chip's shard of the sum by a reduce-scatter, [B, 1, S / tp, E].
     """
-    if layout.tp_axis is None:
-        return x
     if is_cut(layout):
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
-    return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)
+    return x if layout.tp_axis is None else all_reduce(x, True, layout.tp_axis)
+
+
+def gathered(x: Tensor, layout: Layout) -> Tensor:
+    """Return on each chip the columns of all tensor-parallel ranks: x [B, 1, S, W / tp] becomes
+    [B, 1, S, W]. All chips use the result alike.
+    """
+    axis = layout.tp_axis
+    return x if axis is None else all_gather(x, 3, axis, GradOutputType.REPLICATED)
 
 
 def local_part(x: Tensor, layout: Layout) -> Tensor:
@@ -337,4 +341,6 @@ def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:
     """Return a weight that each chip uses on its shard of the sequence. With sequence parallelism,
     backward all-reduces the gradient of the weight.
     """
-    return broadcast(weight, layout.tp_axis) if layout.sequence_parallel else weight
+    if layout.sequence_parallel and layout.tp_axis is not None:
+        return broadcast(weight, layout.tp_axis)
+    return weight

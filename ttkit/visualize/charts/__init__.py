@@ -14,6 +14,7 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.drawing import INK, LIGHT, ROLES, on_page
+from ttkit.visualize.lanes import LEFT
 from ttkit.words import short
 
 # The WIDTH of a figure, in inches, is 614 px on a page. The smallest text has 8 points, which is
@@ -102,9 +103,9 @@ class Chart:
                 legend.remove()
                 figure.legend(signs, labels, ncols=columns, loc="outside upper left")
             ConstrainedLayoutEngine().execute(figure)
-            x, y, right, top = ax.get_position().extents
-            left = max(self.left, x)
-            ax.set_position((left, y, right - left, top - y))
+            place = ax.get_position()
+            place.x0 = max(self.left, place.x0)
+            ax.set_position(place)
             # `savefig` would draw everything twice, and the first drawing would not be used. A date
             # would make saved pictures differ from run to run, and the name of the creator holds
             # the version of matplotlib.
@@ -262,7 +263,7 @@ class Stacks(Chart):
     limit: float = 0
     until: float = 0
 
-    left = 158 / 614  # The bars of all charts and those of `Lanes` begin at the same place.
+    left = LEFT / 96 / WIDTH  # The bars of all charts and those of `Lanes` begin at one place.
 
     def __repr__(self) -> str:
         lines = [self.title]
