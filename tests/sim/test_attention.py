@@ -214,7 +214,7 @@ def masked(q, k, v, mask, **how):
 
 
 REFUSED = [
-    (SDPA, (Q, (1, 4, 64, 64), (1, 4, 64, 64)), "mismatch"),
+    (SDPA, (Q, (1, 4, 64, 64), (1, 4, 64, 64)), "do not fit together"),
     (SDPA, ((2, 4, 64, 32), Q, Q), r"K tensor batch size \(1\) must equal B \(2\)"),
     (masked, (Q, Q, Q, (1, 2, 64, 64)), "the shapes do not fit together"),
     (partial(masked, is_causal=True), (Q, Q, Q, (1, 1, 64, 64)), "cannot both be present"),
