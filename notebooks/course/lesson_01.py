@@ -56,7 +56,7 @@ def explore(
           row 1: devices 3, 7
     """
     machine = system_named(system)
-    size, corner = "x".join(map(str, shape)), tuple(offset)
+    size, corner = f"{shape[0]}x{shape[1]}", tuple(offset)
     title = f"a {size} mesh at {corner} of a {machine.name}"
     given = f"MeshShape({list(shape)}), offset=MeshCoordinate({list(offset)})"
     asked = f"open_mesh_device({given}) on a {machine.name}"

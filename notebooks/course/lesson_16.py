@@ -12,7 +12,8 @@ LOOKS = {
     "B": Look("backward pass", ROLES["backward"]),
     "S": Look("reduce-scatter", ROLES["inside hosts"], 6),
     "A": Look("all-reduce", ROLES["network"]),
-    "G": Look("all-gather", ROLES["inside hosts"]),
+    "G": Look("all-gather", "#bcd9d5"),
+    "X": Look("", ROLES["network"], 6),
 }
 
 
@@ -29,9 +30,9 @@ def crossing(*steps: list) -> Figure:
     """
     backward, end, bars = steps[0][-1][1], steps[3][-1][1], []
     for kind, spans in zip(LOOKS, steps):
-        each = enumerate(spans)
-        bars.append([Bar(a, b, kind, f"{kind}{i}", trace=f"{i}") for i, (a, b) in each])
+        bars.append([Bar(a, b, kind, f"{kind}{i}") for i, (a, b) in enumerate(spans)])
     inside = Lane("inside a host", bars[1] + bars[3])
+    bars[0].append(Bar(backward, end, "X", f"{end - backward:.0f} ms"))
     lanes = [Lane("chips", bars[0]), inside, Lane("network", bars[2])]
     title = f"chunks: {len(steps[0])}; the backward pass takes {backward:.0f} ms, "
     title += f"and the all-reduce is exposed for {end - backward:.0f} ms"

@@ -5,7 +5,7 @@ import numpy as np
 from course.arrays import numbers
 from ttkit.lessons.exercises import Exercise
 from ttkit.train.config.layout import zigzag
-from ttkit.visualize.charts import Chart, entitle
+from ttkit.visualize.charts import Chart
 
 
 class CausalWork(Chart):
@@ -36,25 +36,32 @@ class CausalWork(Chart):
         self.title = f"{order} order, {chips} chips: {busiest}"
 
     def __repr__(self) -> str:
-        texts = ", ".join(f"{each:.3g} %" for each in self.percent)
-        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {texts}"
+        shares = f"{', '.join(f'{each:.3g} %' for each in self.percent)}"
+        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {shares}"
 
     def draw(self, ax) -> None:
         """Draw a row for each chunk of queries, and a column for each chunk of keys."""
+        from matplotlib.colors import ListedColormap
+
         keys, queries = self.order, self.order[:, None]
-        # Chunks that are not needed keep the colour of the page; half of one lets it through.
+        # Chunks that are not needed are grey; half of one lets the grey through.
         work = (keys < queries) + 0.5 * (keys == queries)
-        ax.imshow(0 * work, cmap="Blues_r", vmax=3, vmin=-1, alpha=work)
-        chips = range(self.chips)
-        for edge in chips[1:]:  # Lines in the colour of the page separate the chips.
-            ax.axhline(2 * edge - 0.5, color="white")
-            ax.axvline(2 * edge - 0.5, color="white")
-        middles = [2 * chip + 0.5 for chip in chips]
-        shares = enumerate(self.percent)
+        ax.pcolormesh(work, cmap=ListedColormap(["#3466b8"]), alpha=work, edgecolors="white")
+        ax.invert_yaxis()
+        chunks = len(keys)
+        for edge in range(2, chunks, 2):  # Lines in the colour of the page separate the chips.
+            ax.axhline(edge, color="white", lw=3)
+            ax.axvline(edge, color="white", lw=3)
+        middles, shares = range(1, chunks, 2), enumerate(self.percent)
         ax.set_yticks(middles, [f"chip {chip}: {share:.3g} %" for chip, share in shares])
-        ax.set_xticks(middles, chips)
-        ax.set(xlabel="chunks of keys, by chip", ylabel="chunks of queries, by chip")
-        entitle(ax, f"{self.title}\nfaint: half of the chunk's scores")
+        ax.set_xticks(middles, range(self.chips))
+        ax.set(
+            title=f"{self.title}\nfaint: half of the chunk's scores",
+            xlabel="chunks of keys, by chip",
+            ylabel="chunks of queries, by chip",
+            facecolor="#f1f3f7",
+            aspect="equal",
+        )
 
 
 # ---------------------------------------------------------------- 19.balanced

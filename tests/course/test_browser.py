@@ -294,7 +294,8 @@ def test_a_run_is_stopped_and_goes_on(lab):
     watched = next(c["index"] for c in lab.cells() if c["source"].startswith("trainer.fit(prompt"))
     made = next(c["index"] for c in lab.cells() if "trainer = Trainer(settings)" in c["source"])
     assert not wrong(lab.run_above(watched)[:watched])
-    first = trained_and_stopped(lab, watched, 'trainer.fit(prompt="The fox")\nprint("went on")')
+    endless = 'trainer.fit(9999, prompt="The fox")\nprint("went on")'
+    first = trained_and_stopped(lab, watched, endless)
     assert first > 80
     lab.run(watched + 1)  # the next cell
     lab.until(lambda: "temperature 1.0" in output(lab, watched + 1), what="the next cell")
@@ -305,7 +306,7 @@ def test_a_run_is_stopped_and_goes_on(lab):
     assert trained_and_stopped(lab, watched, seen=STEPS) > second
 
 
-STEPS, SAMPLES = r"step (\d+)/320", r"step \d+/320.*\n+The model writes: (The fox.*)"
+STEPS, SAMPLES = r"step (\d+)/", r"step \d+/.*\n+The model writes: (The fox.*)"
 
 
 def trained_and_stopped(lab, index, instead="", seen=SAMPLES):
@@ -313,7 +314,7 @@ def trained_and_stopped(lab, index, instead="", seen=SAMPLES):
 
     Args:
         instead: what to write into the cell before.
-        seen: what appears: a step, or two samples that differ. On a fast machine the run ends soon.
+        seen: what appears: a step, or two samples that differ.
     """
     if instead:
         lab.node(index).find_element(CSS, ".jp-InputArea-editor .cm-line").click()

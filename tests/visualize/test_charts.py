@@ -30,7 +30,7 @@ def test_a_line_for_each_curve_with_its_name_and_data():
     for line, points in zip(ax.lines, curves.values(), strict=True):
         np.testing.assert_array_equal(line.get_xydata(), points)
     assert ax.get_title() == "loss" and ax.get_xlabel() == "step"
-    assert [line.get_marker() for line in ax.lines] == ["", "o"]  # few points have dots
+    assert [line.get_marker() for line in ax.lines] == ["", "s"]  # few points have marks
 
 
 def test_eighteen_curves_can_be_told_apart_and_not_by_colour_alone():

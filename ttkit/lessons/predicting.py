@@ -138,7 +138,10 @@ class Card:
         self.questions = questions
         self.boxes = {key: self._box(*question) for key, question in questions.items()}
         self.said = widgets.HTML()
-        self.answer = widgets.Output(layout={"display": "none"})
+        # With `display: none`, later charts would lose the hatches that they share with this one.
+        self.answer = widgets.Output(
+            layout={"height": "0", "overflow": "hidden", "visibility": "hidden"}
+        )
         with self.answer:
             _display(then())
         buttons = [widgets.Button(description=word) for word in ("Reveal", "Skip")]
@@ -181,7 +184,7 @@ class Card:
             self.boxes[key].layout.display = "none"
         self.said.value = "".join(lines)
         self.buttons.layout.display = "none"
-        self.answer.layout.display = None
+        self.answer.layout = {}
 
 
 def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Question) -> None:

@@ -26,7 +26,7 @@ class Record(SimpleNamespace):
     """A hint: it has the fields that the constructor of ttnn's class takes."""
 
     takes: ClassVar[inspect.Signature]
-    usual: ClassVar[dict[str, Any]]
+    usual: ClassVar[dict]
 
     def __init__(self, **given):
         fields = self.usual | given

@@ -203,27 +203,29 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             figures.append(replace(figure, notes=legend))
         return figures
 
+    def steps_done(microseconds: float) -> list[int]:
+        """Return for each plan the number of steps that it has done at a modelled time."""
+        return [bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends]
+
     def draw_clock(microseconds: float) -> Figure:
         """Draw the progress of all plans at a modelled time, on one axis."""
         lanes = []
         alike = len({one.collective for one in plans}) == 1
-        for one, end in zip(plans, ends):
-            steps = [Bar(*step, "to come") for step in itertools.pairwise(end)]
-            done = Bar(0, min(microseconds, end[-1]), "done")
+        for one, end, done in zip(plans, ends, steps_done(microseconds)):
+            steps = enumerate(itertools.pairwise(end))
+            bars = [Bar(*step, "done" if i < done else "to come") for i, step in steps]
             name = one.algorithm if alike else one.collective
-            lanes.append(Lane(name, [*steps, done], f"takes {end[-1]:.1f} µs"))
+            lanes.append(Lane(name, bars, f"takes {end[-1]:.1f} µs"))
         title = f"after {microseconds:.1f} µs"
         axis = "modelled time in µs; each box is a step"
-        # The translucent bar "done" lies over the bars of the steps.
-        looks = {"done": Look("", "#3f7fe8b0"), "to come": Look("", "var(--frame)")}
+        looks = {"done": Look("", "#5b8fdc"), "to come": Look("", "var(--frame)")}
         clock = Lanes(lanes, looks, max(map(max, ends)), title=title, axis=axis)
         text = f"{title}: {', '.join(f'{lane.name} {lane.about}' for lane in lanes)}"
         return Figure(title, [clock], text=text)
 
     def draw_at(microseconds: float) -> list[Figure]:
         """Draw the clock at a modelled time, then each plan as it is then."""
-        numbers = (bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
-        return [draw_clock(microseconds), *draw_after(numbers)]
+        return [draw_clock(microseconds), *draw_after(steps_done(microseconds))]
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:

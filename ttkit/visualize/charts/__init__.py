@@ -204,7 +204,7 @@ class Curves(Chart):
             dash = "" if name in self.dots else DASHES[i % len(DASHES)]
             # Curves that are drawn first are wider, so that they stay visible below later ones.
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
-            dots = "o" if not dash or (len(points) <= DOTS and not self.dots) else ""
+            dots = "os^D"[i % 4] if not dash or (len(points) <= DOTS and not self.dots) else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
             if not dash:  # Points that overlap have edges of the colour of the page.
                 look["markeredgecolor"] = "#ffffff"
@@ -312,7 +312,7 @@ class Stacks(Chart):
         ax.set_xlim(0, end)
         if self.limit:  # A bar that reaches into the red area does not fit.
             ax.axvline(self.limit, color=INK, label=f"limit: {short(self.limit, self.unit)}")
-            ax.axvspan(self.limit, end, color="#d64545", alpha=0.15, zorder=0)
+            ax.axvspan(self.limit, end, color="#fddcd8", zorder=0)
         ax.invert_yaxis()
         ax.grid(axis="x")
         entitle(ax, self.title)

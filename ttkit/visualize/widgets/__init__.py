@@ -22,7 +22,10 @@ STYLE = """
 .ttkit-controls > .widget-inline-hbox > .widget-label { min-width: max-content; width: auto; }
 .ttkit-controls > .widget-checkbox > .widget-label { display: none; }
 .ttkit-controls select { padding-right: 26px; width: auto; }
-.ttkit-controls .slider-container { width: 120px; }
+.ttkit-controls .slider-container { margin-left: 10px; width: 120px; }
+.ttkit-controls .noUi-handle {
+    background: var(--jp-brand-color1, #3466b8); border-color: transparent; box-shadow: none;
+}
 .ttkit-controls .widget-readout { margin-left: 14px; min-width: 6ch; text-align: left; }
 .ttkit-card {
     display: grid; gap: 2px 12px; grid-template-columns: fit-content(min(42em, 65%)) minmax(0, 1fr);
@@ -53,6 +56,7 @@ STYLE = """
 }
 .ttkit-card::before { content: "Predict"; }
 .ttkit-to-do::before { content: "Your turn"; }
+.ttkit-to-do { border-top-color: var(--jp-border-color1, #8a94a3); }
 .ttkit-to-do:has(.ttkit-alarm) { border-top-color: var(--jp-error-color1, #d64545); }
 .ttkit-to-do .ttkit-picture .ttkit-alarm { font-size: 13px; line-height: 1.5; }
 .jp-OutputArea-child:has(.ttkit-to-do .ttkit-alarm) + .jp-OutputArea-child
