@@ -128,21 +128,20 @@ class Card:
     explanation.
 
     The explanation is made together with the card, because later cells may change the objects that
-    it shows. It stays hidden until Reveal or Skip is pressed.
+    it shows. It comes to the page when Reveal or Skip is pressed: a hidden picture would take the
+    hatches from an equal picture on the page.
     """
 
     def __init__(self, name: str, questions: dict[str, Question], then: Callable[[], Any]):
         import ipywidgets as widgets
+        from IPython.utils.capture import capture_output
 
         self.name = name
         self.questions = questions
         self.boxes = {key: self._box(*question) for key, question in questions.items()}
         self.said = widgets.HTML()
-        # With `display: none`, later charts would lose the hatches that they share with this one.
-        self.answer = widgets.Output(
-            layout={"height": "0", "overflow": "hidden", "visibility": "hidden"}
-        )
-        with self.answer:
+        self.answer = widgets.Output()
+        with capture_output() as self.explanation:
             _display(then())
         buttons = [widgets.Button(description=word) for word in ("Reveal", "Skip")]
         for button, press in zip(buttons, (self._reveal, self._show)):
@@ -184,7 +183,8 @@ class Card:
             self.boxes[key].layout.display = "none"
         self.said.value = "".join(lines)
         self.buttons.layout.display = "none"
-        self.answer.layout = {}
+        with self.answer:
+            self.explanation.show()
 
 
 def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Question) -> None:
