@@ -143,6 +143,7 @@ def test_a_stack_leaves_out_what_is_not_there():
     assert ax.get_xlim()[1] > 4  # The longest bar does not end the axis.
     assert axes(Stacks("", {"a": [4]}, until=9)).get_xlim() == (0, 9)
     assert repr(chart) == "tokens\n  a: 4 kept\n  b: 2 kept, 0.3333 lost"
+    assert '<rect x="118.5"' in chart._repr_html_()  # In points: bars begin where lanes do.
 
 
 def test_bars_of_memory_have_sums_and_a_line():
