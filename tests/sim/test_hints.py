@@ -1,6 +1,5 @@
 """Hints: records with ttnn's fields, and keywords that every operation takes. Texts are
-golden cases (tests/conformance/hints.json).
-"""
+golden cases (tests/conformance/hints.json)."""
 
 import numpy as np
 import pytest
@@ -32,9 +31,12 @@ def test_a_row_is_a_class_whose_fields_are_read_and_written(name):
     with pytest.raises(TypeError, match="unknown"):
         hint(name, unknown=1)
     assert hint(name) == hint(name)
+    assert list(vars(hint(name))) == list(value.takes.parameters)  # They print in ttnn's order.
 
 
 def test_a_class_of_configurations_for_annotations():
+    with pytest.raises(TypeError, match="missing"):
+        ttnn.SDPAProgramConfig(q_chunk_size=32)
     config = ttnn.init_device_compute_kernel_config(ttnn.get_arch_name())
     assert isinstance(config, ttnn.DeviceComputeKernelConfig | None)
 
