@@ -13,7 +13,7 @@ LOOKS = {
     "S": Look("reduce-scatter", ROLES["inside hosts"], 6),
     "A": Look("all-reduce", ROLES["network"]),
     "G": Look("all-gather", "#bcd9d5"),
-    "X": Look("", ROLES["network"], 6),
+    "X": Look("", ROLES["network"]),  # The chips wait.
 }
 
 
@@ -36,8 +36,7 @@ def crossing(*steps: list) -> Figure:
     lanes = [Lane("chips", bars[0]), inside, Lane("network", bars[2])]
     title = f"chunks: {len(steps[0])}; the backward pass takes {backward:.0f} ms, "
     title += f"and the all-reduce is exposed for {end - backward:.0f} ms"
-    axis, until = "ms (modelled)", 2.7 * backward
-    drawn = Lanes(lanes, LOOKS, end, title=title, axis=axis, until=until)
+    drawn = Lanes(lanes, LOOKS, end, title=title, axis="ms (modelled)", until=2.7 * backward)
     return Figure(title, [drawn])
 
 

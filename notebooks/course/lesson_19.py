@@ -32,12 +32,12 @@ class CausalWork(Chart):
         # A chunk of queries needs all keys of earlier chunks, and half of those of its own chunk.
         work = (2 * self.order + 1).reshape(chips, 2).sum(1)
         self.percent = 100 * work / work.sum()
+        self.shares = [f"{each:.3g} %" for each in self.percent]
         busiest = f"the busiest computes {self.percent.max():.3g} % of the scores"
         self.title = f"{order} order, {chips} chips: {busiest}"
 
     def __repr__(self) -> str:
-        shares = f"{', '.join(f'{each:.3g} %' for each in self.percent)}"
-        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {shares}"
+        return f"{self.title}\n  chips 0 to {self.chips - 1} compute {', '.join(self.shares)}"
 
     def draw(self, ax) -> None:
         """Draw a row for each chunk of queries, and a column for each chunk of keys."""
@@ -52,9 +52,9 @@ class CausalWork(Chart):
         for edge in range(2, chunks, 2):  # Lines in the colour of the page separate the chips.
             ax.axhline(edge, color="white", lw=3)
             ax.axvline(edge, color="white", lw=3)
-        middles, shares = range(1, chunks, 2), enumerate(self.percent)
-        ax.set_yticks(middles, [f"chip {chip}: {share:.3g} %" for chip, share in shares])
-        ax.set_xticks(middles, range(self.chips))
+        names = [f"chip {chip}: {share}" for chip, share in enumerate(self.shares)]
+        ax.set_yticks(range(1, chunks, 2), names)
+        ax.set_xticks(range(1, chunks, 2), range(self.chips))
         ax.set(
             title=f"{self.title}\nfaint: half of the chunk's scores",
             xlabel="chunks of keys, by chip",
