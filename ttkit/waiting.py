@@ -2,8 +2,11 @@
 
 import ctypes
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 from ttkit.errors import fail
@@ -43,6 +46,40 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
     if on is not None:
         settings.checks = bool(on)
     return settings.checks, settings.timeout_s
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Remember a Ctrl-C instead of raising KeyboardInterrupt; a second one raises it as usual.
+
+    Python raises KeyboardInterrupt between any two steps of the main thread. If that thread has
+    just taken a lock inside a library, the lock stays taken, and the threads that need it wait
+    forever.
+
+    Yields:
+        A function that returns whether Ctrl-C was pressed.
+
+    Example:
+        >>> with interrupts() as interrupted:
+        ...     signal.raise_signal(signal.SIGINT)
+        ...     interrupted()
+        True
+    """
+    seen = list[int]()
+
+    def on_sigint(number: int, frame) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # Python delivers signals to the main thread only.
+        return
+    before = signal.signal(signal.SIGINT, on_sigint)
+    try:
+        yield lambda: bool(seen)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def wait_until(

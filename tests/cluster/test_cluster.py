@@ -24,11 +24,8 @@ BUSY = 12  # a busy machine may take so many times the seconds that an idle one 
 
 def family(pid=None):
     """All living processes below one, this one if not given."""
-    return [
-        process
-        for process in psutil.Process(pid).children(recursive=True)
-        if process.status() != psutil.STATUS_ZOMBIE
-    ]
+    below = psutil.Process(pid).children(recursive=True)
+    return [each for each in below if each.status() != psutil.STATUS_ZOMBIE]
 
 
 def tree(cluster):
@@ -40,13 +37,9 @@ def tree(cluster):
 def gone(processes, within_s):
     """Whether these processes are gone, or zombies that nobody has fetched, within a time."""
     until = time.monotonic() + BUSY * within_s
-    while left := [
-        process
-        for process in processes
-        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    ]:
+    while any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes):
         if time.monotonic() > until:
-            return left == []
+            return False
         time.sleep(0.05)
     return True
 

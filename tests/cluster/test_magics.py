@@ -59,9 +59,13 @@ class Notebook:
             if kind in ("display_data", "update_display_data"):
                 self.live.append(content["data"]["text/plain"])
 
-        reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)["content"]
-        self.traceback = reply.get("traceback")
-        error = f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else ""
+        try:
+            reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)
+        except TimeoutError:
+            pytest.fail(f"{cell}\ndid not end: {texts}, {self.live[-1:]}")
+        content = reply["content"]
+        self.traceback = content.get("traceback")
+        error = f"{content['ename']}: {content['evalue']}" if content["status"] == "error" else ""
         return texts["stdout"], texts["stderr"], shown, error
 
     def end(self):
@@ -205,7 +209,7 @@ threading.Thread(target=tell, daemon=True).start()""")
     assert any(re.search(figures, text) for text in notebook.live), notebook.live
     lines = stdout.splitlines()
     assert error == ""
-    assert lines[0] == ("the training stops after this step; interrupt again to stop at once")
+    assert lines[0] == "the training stops after this step; interrupt again to stop at once"
     steps = [int(line.split()[2]) for line in lines if line.endswith(" steps")]
     assert steps[0] == steps[1] and 0 < steps[0] < 100_000, stdout
     notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")

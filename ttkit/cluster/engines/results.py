@@ -24,7 +24,7 @@ from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, process
 from ttkit.cluster.engines.page import progress
 from ttkit.cluster.engines.stacks import raised_at
 from ttkit.errors import Interrupted, TTKitError, fail
-from ttkit.waiting import wait_until
+from ttkit.waiting import interrupts, wait_until
 from ttkit.words import grouped, numbered
 
 Cluster = Any  # The class is in engines.cluster, which imports this module.
@@ -144,14 +144,12 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
     cluster.ensure_running(asked)
     answers: Answers = {}
     try:
-        try:
-            # An interrupt may arrive while the ranks already work, but not all tasks are sent.
-            cluster.last_answers = answers = ask(cluster, asked, send, range(cluster.n))
-            _wait(cluster, answers, asked)
-        except KeyboardInterrupt:
-            if not _stop_training(cluster):
-                raise
-            _wait(cluster, answers, asked)
+        # An interrupt may arrive while the ranks already work, but not all tasks are sent.
+        cluster.last_answers = answers = ask(cluster, asked, send, range(cluster.n))
+        if _wait(cluster, answers, asked) and (
+            not _stop_training(cluster) or _wait(cluster, answers, asked)
+        ):
+            raise KeyboardInterrupt
         _raise_errors(cluster, answers, asked)
         return [answer.get() for answer in answers.values()]
     except KeyboardInterrupt:
@@ -161,28 +159,30 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
         show_outputs(answers, cluster.state == "running", together)
 
 
-def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Wait until all ranks have answered, the time is up, or one raised PATIENCE_S seconds ago.
+def _wait(cluster: Cluster, answers: Answers, asked: str) -> bool:
+    """Wait until all ranks have answered, the time is up, one raised PATIENCE_S seconds ago, or
+    Ctrl-C or the stop button was pressed; return whether it was.
 
     Raises:
         TTKitError: the cluster failed.
     """
     until = time.monotonic() + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
     raised = False
-    with progress(cluster, asked) as show:
-        while True:
+    with interrupts() as interrupted, progress(cluster, asked) as show:
+        while not interrupted():
             done = [answer for answer in answers.values() if answer.done()]
             # ipyparallel gives this name to the error of an engine that ended during its task.
             lost = "EngineError" in [getattr(each.exception(), "ename", "") for each in done]
             if lost or (cluster.failure and len(done) < len(answers)):
                 _await_failure(cluster, asked)
             if len(done) == len(answers) or time.monotonic() > until:
-                return
+                break
             if not raised and any(answer.exception() for answer in done):
                 raised = True
                 until = min(until, time.monotonic() + PATIENCE_S)
             show(f"{len(done)} of {len(answers)} ranks are done")
             next(answer for answer in answers.values() if answer not in done).wait(0.05)
+    return interrupted()
 
 
 def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
@@ -243,8 +243,7 @@ def interrupt(cluster: Cluster) -> str:
     if not busy:
         return "no rank was busy"
     # A rank that has just begun may not have reported where it is.
-    limit_s = 2 * REPORT_EVERY_S
-    wait_until(lambda: all(cluster.report(rank).line for rank in busy), timeout_s=limit_s)
+    wait_until(lambda: all(cluster.report(r).line for r in busy), timeout_s=2 * REPORT_EVERY_S)
     before = {rank: cluster.report(rank).line for rank in busy}
     found = [
         f"{numbered('rank', ranks)} {'were' if len(ranks) > 1 else 'was'} at {line}"

@@ -11,10 +11,7 @@ the meshes of two stages may differ in shape.
 """
 
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -56,42 +53,17 @@ def start_mpi():
 
 
 def mean_over_ranks(comm, number: float) -> float:
-    """Return the mean of a number over the ranks. If the numbers are flags, 0 or 1, the mean is
-    above 0 when any flag is set.
+    """Return the mean of a number over the ranks; without a communicator, the number itself. If
+    the numbers are flags, 0 or 1, the mean is above 0 when any flag is set.
     """
+    if comm is None:
+        return number
     from mpi4py import MPI
 
     values = np.array([number], np.float64) / comm.size
     request = comm.Iallreduce(MPI.IN_PLACE, values)
     wait_for("the other ranks", request.Test, (request, values))
     return float(values[0])
-
-
-@contextmanager
-def interrupts(comm) -> Iterator[Callable[[], bool]]:
-    """Catch Ctrl-C instead of raising KeyboardInterrupt; a second Ctrl-C raises it as usual.
-
-    Yields:
-        A function that returns whether any rank was interrupted. All ranks must call it together.
-    """
-    seen = [False]
-
-    def anyone() -> bool:
-        return mean_over_ranks(comm, float(seen[0])) > 0 if comm else seen[0]
-
-    def on_sigint(number: int, frame) -> None:
-        if seen[0]:
-            raise KeyboardInterrupt
-        seen[0] = True
-
-    if threading.current_thread() is not threading.main_thread():
-        yield anyone  # Python delivers signals to the main thread only.
-        return
-    before = signal.signal(signal.SIGINT, on_sigint)
-    try:
-        yield anyone
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def on_rank_0(comm, call: Callable[[], Result]) -> Result:

@@ -30,12 +30,13 @@ from ttkit.train.parallel.data_parallel import (
     share_weights,
 )
 from ttkit.train.parallel.distributed import mean_over_replicas
-from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
+from ttkit.train.parallel.ranks import mean_over_ranks, on_rank_0, start_mpi
 from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.checkpoint import Arrays, History, Record, Saved
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
+from ttkit.waiting import interrupts
 from ttkit.words import short
 
 VALIDATION_BATCHES = 50  # A validation takes at most this many batches.
@@ -237,7 +238,7 @@ class Trainer:
 
     def across_ranks(self, number: float) -> float:
         """Return the mean of a number over the ranks that have replicas."""
-        return mean_over_ranks(self.replicas, number) if self.replicas else number
+        return mean_over_ranks(self.replicas, number)
 
     def forward(self, x: Array, y: Array) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
@@ -298,8 +299,8 @@ class Trainer:
         view = progress(self, end, prompt) if show else None
         saved = None
         try:
-            with interrupts(self.comm) as interrupted:
-                while self.steps < end and not interrupted():
+            with interrupts() as interrupted:
+                while self.steps < end and not mean_over_ranks(self.comm, interrupted()):
                     record = self.step()
                     if config.eval_every and self._is_due(config.eval_every, end):
                         record = record._replace(validation_loss=self.validate())
