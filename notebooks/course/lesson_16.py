@@ -12,7 +12,7 @@ LOOKS = {
     "B": Look("backward pass", ROLES["backward"]),
     "S": Look("reduce-scatter", ROLES["inside hosts"], 6),
     "A": Look("all-reduce", ROLES["network"]),
-    "G": Look("all-gather", "#bcd9d5"),
+    "G": Look("all-gather", ROLES["all-gather"]),
     "X": Look("", ROLES["network"]),  # The chips wait.
 }
 
@@ -28,11 +28,12 @@ def crossing(*steps: list) -> Figure:
         >>> crossing([(0, 5)], [(5, 6)], [(6, 8)], [(8, 9)])
         chunks: 1; the backward pass takes 5 ms, and the all-reduce is exposed for 4 ms
     """
-    backward, end, bars = steps[0][-1][1], steps[3][-1][1], []
+    backward, end = steps[0][-1][1], steps[3][-1][1]
+    bars = []
     for kind, spans in zip(LOOKS, steps):
         bars.append([Bar(a, b, kind, f"{kind}{i}") for i, (a, b) in enumerate(spans)])
-    inside = Lane("inside a host", bars[1] + bars[3])
     bars[0].append(Bar(backward, end, "X", f"{end - backward:.0f} ms"))
+    inside = Lane("inside a host", bars[1] + bars[3])
     lanes = [Lane("chips", bars[0]), inside, Lane("network", bars[2])]
     title = f"chunks: {len(steps[0])}; the backward pass takes {backward:.0f} ms, "
     title += f"and the all-reduce is exposed for {end - backward:.0f} ms"

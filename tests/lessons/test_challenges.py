@@ -72,10 +72,10 @@ def test_the_best_known_is_scored_as_any_answer_and_is_better(name, scoreboards)
     lessons.challenge(name, answer)
     lessons.challenge(name, declared.reference())
     best, mine, other = scoreboards[-1].rows
-    assert best[0] == "best known" and best[2:] == ("★★★", "")
+    assert best[0] == "best known" and best[2:] == ("★★★☆", "")
     assert mine[:3] == ("this one", *best[1:3])
     score, stars, *words = row
-    assert other[0] == "yours" and score in other[1] and other[2] == stars.ljust(3, "☆")
+    assert other[0] == "yours" and score in other[1] and other[2] == stars.ljust(4, "☆")
     assert other[3][0] == ("-" if declared.higher else "+") and all(w in other[3] for w in words)
 
 
@@ -110,17 +110,17 @@ def test_a_scoreboard_keeps_the_best_entries(scoreboards):
     asks, stars = scoreboards[-1].title.split("\n")
     assert asks == "open challenge 00.least: the least" and "★★ within 25%" in stars
     best, mine = scoreboards[-1].rows
-    assert best == ("best known", "8 steps", "★★★", "")
-    assert mine[:3] == ("yours", "none yet", "☆☆☆") and "three dots" in mine[3]
+    assert best == ("best known", "8 steps", "★★★☆", "")
+    assert mine[:3] == ("yours", "none yet", "☆☆☆☆") and "three dots" in mine[3]
     for number in (9, 7, 12, 10, 8, 7, 11):
         lessons.challenge("00.least", number)
     kept = progress.saved()["challenges"]["00.least"]
     assert kept == [[n, f"it is {n}"] for n in (7, 8, 9, 10, 11)]
     stars = [row[2] for row in scoreboards[-1].rows]
-    assert stars == ["★★★", "★★★★", "★★★", "★★☆", "★★☆", "★☆☆", "★☆☆"]
+    assert stars == ["★★★☆", "★★★★", "★★★☆", "★★☆☆", "★★☆☆", "★☆☆☆", "★☆☆☆"]
     lessons.challenge("00.least", 30)  # It is shown, and forgotten.
     words = "+275% against the best known; it is 30"
-    assert scoreboards[-1].rows[-1] == ("this one", "30 steps", "★☆☆", words)
+    assert scoreboards[-1].rows[-1] == ("this one", "30 steps", "★☆☆☆", words)
     assert progress.saved()["challenges"]["00.least"] == kept
     assert "7 steps" in repr(scoreboards[-1]) and json.loads(progress.file().read_text())
     exercises.DECLARED.pop(numbers.name)

@@ -3,7 +3,7 @@
 import pytest
 from motion import parts
 
-from ttkit.visualize.drawing import FAINT, STEP_S, Drawing, Figure, Frames, tone
+from ttkit.visualize.drawing import PALE, STEP_S, Drawing, Figure, Frames, letters, tone
 
 
 def page(at=0.0, loops=False, **how):
@@ -57,9 +57,10 @@ def test_the_mouse_on_a_fill_of_the_palette_fades_the_others():
     drawing = Drawing(40, 20, "two chips")
     for x, fill in ((0, tone(0)), (20, tone(1)), (30, "#ffffff")):
         drawing.box((x, 0, 9, 9), fill=fill)
+        drawing.words(x, 9, "a", **letters(fill))
     svg = drawing.svg()
-    assert svg.count(' data-trace="') == 2
+    assert svg.count(' data-trace="') == 2 * 2  # a box and its word
     for fill in (tone(0), tone(1)):
         own = f'[data-trace="{fill}"]'
-        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{{FAINT}}}"
+        rule = f"svg:has({own}:hover) [data-trace]:not({own}){{{PALE}}}"
         assert rule in svg

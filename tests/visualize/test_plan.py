@@ -158,7 +158,9 @@ def test_sums_fill_up_and_keep_their_colour():
     assert shares[0] == {1}
     assert max(shares[1]) == 2
     assert max(shares[-1]) == 4 == contributors_in_all(pictures[0].plan)
-    assert ">4/4<" in StepCells(pictures[-1]).svg() and ">4/4<" not in StepCells(pictures[1]).svg()
+    for picture, high in ((pictures[1], {"12.6"}), (pictures[-1], {"12.6", "25.2"})):
+        filled = re.findall(r'<path d="([^"]+)" fill="#', StepCells(picture).svg())
+        assert {v for path in filled for v in re.findall(r"v([\d.]+)h", path)} == high
 
 
 def test_what_is_new_glides_from_where_it_was_sent():
@@ -211,9 +213,9 @@ def test_sums_of_many_chips_fill_their_boxes_more_with_each_part():
         after = pictures[number].after
         shares = {len(parts) for chunks in after.values() for parts in chunks.values()}
         boxes = re.findall(r'<path d="([^"]+)" fill="#', svg)
-        drawn = {high for path in boxes for high in re.findall(r"v([\d.]+)h", path)}
-        high = 12 - 2 * 12 / 7  # the box of a chunk, without its gap
-        assert drawn == {f"{max(2.5, high * share / 32):.4g}" for share in shares}
+        drawn = {wide for path in boxes for wide in re.findall(r"h([\d.]+)v", path)}
+        wide = 13 - 2 * 12 / 7  # the box of a chunk, without its gap
+        assert drawn == {f"{max(2.5, wide * share / 32):.4g}" for share in shares}
 
 
 def test_many_steps_are_a_choice_that_says_what_is_left_out():

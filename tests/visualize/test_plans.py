@@ -48,10 +48,11 @@ def layouts():
 def test_the_points_are_the_rows_of_the_plan(layouts):
     rows = layouts.figures()["fitting"]
     points = {(sum(row["memory"].values()) / 1e9, row["tokens_per_s"]) for row in rows}
-    front, *waits = LayoutMap(layouts).plot().lines
+    front, *waits, limit = LayoutMap(layouts).plot().lines
     drawn = [tuple(at) for line in waits for at in line.get_xydata()]
     assert len(drawn) == len(rows) and set(drawn) == points > set(map(tuple, front.get_xydata()))
     assert {line.get_linestyle() for line in waits} == {"None"} != front.get_linestyle()
+    assert max(gb for gb, _ in points) <= limit.get_xdata()[0] == layouts.machine.room / 1e9
 
 
 def test_the_colour_is_that_of_the_longest_wait(layouts):

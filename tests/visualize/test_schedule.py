@@ -17,7 +17,7 @@ from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Slot
 from ttkit.visualize import on_one_axis
 from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH
-from ttkit.visualize.lanes.schedule import SECONDS, schedule_picture
+from ttkit.visualize.lanes.schedule import BAD, SECONDS, schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "chunks": lambda p, m: interleaved(p, p * m, 3)
@@ -183,7 +183,8 @@ def test_what_never_starts_is_dashed_and_stands_behind_the_rest():
     picture = schedule_picture(Schedule("stuck", 2, 2, ["F0 B0 F1 B1", "F0 F1 B0 B1"]))
     page = picture._repr_html_()
     late = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*dasharray', page)]
-    assert len(late) == 6 and [what for _, what, *_ in drawn(picture)] == ["F0", "F0"]
+    assert len(late) == 6 and page.count(f'stroke="{BAD}"') == 2  # where each stage stops
+    assert [what for _, what, *_ in drawn(picture)] == ["F0", "F0"]
     assert min(late) > LEFT + WIDTH / 2 and max(late) < LEFT + WIDTH
 
 
@@ -229,5 +230,5 @@ def test_pictures_that_move_on_one_axis_run_on_one_clock():
 def test_a_micro_batch_can_be_traced_through_all_stages():
     svg = schedule_picture(one_f_one_b(3, 4)).figure().drawings[0].svg()
     for micro_batch in range(4):  # a forward and a backward on each of three stages
-        assert svg.count(f'" data-trace="{micro_batch}"') == 6
+        assert svg.count(f'" data-trace="{micro_batch}"') == 2 * 6  # each with its text
         assert f'svg:has([data-trace="{micro_batch}"]:hover)' in svg

@@ -393,11 +393,11 @@ def challenge(name: str, answer) -> None:
         worse = -more if declared.higher else more
         stars = "★" + "★" * sum(worse <= limit for limit in (TWO_STARS_WITHIN, 1e-9, -1e-9))
         gap = f"{100 * more:+.3g}% against the best known; " if more else ""
-        return label, declared.unit.format(score), stars.ljust(3, "☆"), gap + words
+        return label, declared.unit.format(score), stars.ljust(4, "☆"), gap + words
 
     rows = [row("best known", best, "")]
     rows += [row("this one" if each in latest else "yours", *each) for each in entries]
     if not entries:
-        rows.append(("yours", "none yet", "☆☆☆", START))
+        rows.append(("yours", "none yet", "☆☆☆☆", START))
     title = f"open challenge {name}: {declared.asks}\n{GOAL}"
     display(Report(title, ["<", "score", "<stars", "<"], rows))

@@ -192,8 +192,8 @@ def compare(one: Sequence[ProgramLine], other: Sequence[ProgramLine]) -> str:
 
 # ---------------------------------------------------------------- what is wrong
 # These operations are linear: if their operand is a part of a sum, so is their result.
-ADDS = {"add", "add_", "subtract", "subtract_", "rsub"}
-MULTIPLIES = {"multiply", "multiply_", "divide", "divide_"}
+ADDS = {*"add add_ subtract subtract_ rsub".split()}
+MULTIPLIES = {*"multiply multiply_ divide divide_".split()}
 LINEAR = MULTIPLIES | {"neg", "sum", "mean", "experimental.fast_reduce_nc"}
 
 

@@ -220,8 +220,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         axis = "modelled time in µs; each box is a step"
         looks = {"done": Look("", "#5b8fdc"), "to come": Look("", "var(--frame)")}
         clock = Lanes(lanes, looks, max(map(max, ends)), title=title, axis=axis)
-        text = f"{title}: {', '.join(f'{lane.name} {lane.about}' for lane in lanes)}"
-        return Figure(title, [clock], text=text)
+        return Figure(f"{title}: {', '.join(f'{one.name} {one.about}' for one in lanes)}", [clock])
 
     def draw_at(microseconds: float) -> list[Figure]:
         """Draw the clock at a modelled time, then each plan as it is then."""

@@ -11,17 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from ttkit.visualize.drawing import (
-    BOLD,
-    HALO,
-    INK,
-    PALETTE,
-    Attributes,
-    Drawing,
-    Point,
-    Rectangle,
-    width_of,
-)
+from ttkit.visualize.drawing import BOLD, INK, PALETTE, Drawing, Point, Rectangle, letters, width_of
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
@@ -56,7 +46,8 @@ class Box(NamedTuple):
         texts: texts to choose from: the first one that fits is written.
         about: a second line, which is written if it fits.
         fill: the colour, such as "#rrggbb"; with "" the box is empty.
-        part: the filled part of the box: left, top, width and height, from 0 to 1.
+        part: the filled part of the box: left, top, width and height, from 0 to 1. If the box has
+            a text, the part is at the bottom.
         new: whether to draw a thick border around the box.
         hatched: whether to draw slanted lines over the box.
         sheets: (name, fill) of each of several sheets, which are drawn over one another.
@@ -182,7 +173,7 @@ class Cells(Drawing):
         self.left = 1 + edge
         self.top = 1 + edge + above + (OUTLINE if grid.cards else 0)
         width = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + right
-        height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
+        height = self.top + 13 + rows * (self.h + self.gap_y) - self.gap_y
         super().__init__(width + 2, height + 2, grid.title)
         if frame:
             self.box((1, 1, width, height), rx=12, stroke="var(--frame)")
@@ -290,10 +281,9 @@ class Cells(Drawing):
         """Draw a cell with its name and lines."""
         dash, bold = ("4 3", "") if cell.dashed else ("", BOLD)
         self.box((x, y, self.w, self.h), fill=cell.fill, stroke_dasharray=dash)
-        name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
         x += self.w / 2
-        self.words(x, y + 15, cell.name or [], NAME, fill=name, font_weight=bold)
-        self.words(x, y + self.head + 9, cell.lines, SIZE, fill=about)
+        self.words(x, y + 15, cell.name or [], NAME, **letters(cell.fill), font_weight=bold)
+        self.words(x, y + self.head + 9, cell.lines, SIZE, **letters(cell.fill, "var(--soft)"))
 
     def _boxes(self) -> None:
         """Draw the boxes of all cells. Boxes that glide are drawn last, each as a moving part."""
@@ -339,17 +329,16 @@ class Cells(Drawing):
         x, y, w, h = area
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
-        ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--soft)"
-        look: Attributes = {"size": SIZE, "fill": ink}
-        if box.part != WHOLE:  # The edge of the filled part may lie behind the text.
-            look |= {**HALO, "fill": "var(--ink)", "stroke": PAPER}
+        fill = box.fill if box.part == WHOLE else PAPER
+        look = letters(fill, "var(--ink)" if fill else "var(--soft)") | {"size": SIZE}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
             # A text that nearly fills its box is squeezed a little.
             look |= {"textLength": w - 6} if width_of(box.about, SIZE) > w - 6 else {}
             self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)
         elif text:
-            self.words(x + w / 2, y + h / 2 + 4, text, **look)
+            # The text of a box that is filled in part stands above that part.
+            self.words(x + w / 2, y + h * (box.part[1] or 1) / 2 + 4, text, **look)
 
     def _sheets(self, area: Rectangle, box: Box) -> None:
         """Draw the sheets of a box over one another, the first on top. In a box that is a sum, they
@@ -366,6 +355,6 @@ class Cells(Drawing):
                 self.box((x + off, y + off, w, h), rx=0, fill=fill, stroke=INK)
                 if step >= 12:
                     low = y + off + h - 3
-                    self.words(x + off + w - 3, low, name, SIZE, fill=INK, text_anchor="end")
+                    self.words(x + off + w - 3, low, name, SIZE, **letters(fill), text_anchor="end")
         if not box.added:
             self._write((x, y, w, h - SHEET), box)

@@ -36,13 +36,12 @@ READABLE = 10
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
     "--frame:#b4bcc8;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--paper:#dde2ea;"
-    "--faint:.35;--fourth:#9a4fb8"
+    "--fourth:#9a4fb8;--pale:#a9c0e4;color-scheme:light"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
     "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#3a4350;"
-    # Dark letters stay readable on a faint box.
-    "--faint:.6;--fourth:#cf9be8"
+    "--fourth:#cf9be8;--pale:#4a6896;color-scheme:dark"
 )
 _RULES = (
     # The left edge is that of printed text.
@@ -53,9 +52,8 @@ _RULES = (
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME .NAME{margin-left:0}"
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
-    # The box behind a text shows its hover only if the text lets the mouse through. In a ghost only
-    # fills and lines are pale.
-    ".NAME text{fill-opacity:1;pointer-events:none;stroke-opacity:1}"
+    # A text lets the mouse through to the box behind it, and is never pale.
+    ".NAME text{fill-opacity:1!important;pointer-events:none;stroke-opacity:1!important}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME svg [data-act]:hover{stroke:var(--link);stroke-opacity:.3}"
     ".NAME .ttkit-chart{min-width:576px;width:614px}"
@@ -77,6 +75,10 @@ _RULES = (
     "font-variant-numeric:tabular-nums;margin-left:0}"
     ".NAME td,.NAME th{padding:2px 10px 2px 4px;vertical-align:top}"
     ".NAME thead th{border-bottom:1px solid var(--frame);vertical-align:bottom}"
+    # A name in a line of its own stands above the headings of the numbers.
+    ".NAME thead th[colspan]{color:var(--soft);font-weight:400!important}"
+    ".NAME th[style*='align:left']:not(:first-child){padding-left:16px}"
+    ".NAME td[style*='align:left']:not(:first-child){padding-left:16px}"
     ".NAME tfoot th{border-top:1px solid var(--frame)}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
@@ -104,36 +106,20 @@ PALETTE = """
 # Each role has the same colour in all pictures. The first five are kinds of data in a chip's
 # memory, in charts. Then come activities of a chip, in lanes, whose boxes have dark words. The last
 # are parts of charts.
-ROLES = {
-    "weights": "#5b8fdc",
-    "gradients": "#cc7a3c",
-    "optimizer": "#8a939e",
-    "activations": "#bb7ad3",
-    "buffers": "#3a9a94",
-    "compute": "#a0bf58",
-    "forward": "#a0bf58",
-    "backward": "#6fa3e8",
-    "input gradient": "#e39a5b",
-    "weight gradient": "#b48be0",
-    "communication": "#adb5c1",
-    "exposed communication": "#f2948b",
-    "kept": "#a0bf58",
-    "dropped": "#f2948b",
-    "empty": "#8a939e",
-    "idle": "#8a939e",
-    "inside hosts": "#adb5c1",
-    "network": "#f2948b",
-    "hosts": "#a0bf58",
-}
+_ROLES = """
+    weights: #5b8fdc, gradients: #cc7a3c, optimizer: #8a939e, activations: #bb7ad3,
+    buffers: #3a9a94,
+    compute: #a0bf58, forward: #a0bf58, backward: #6fa3e8, input gradient: #e39a5b,
+    weight gradient: #b48be0, communication: #adb5c1, exposed communication: #f2948b,
+    kept: #a0bf58, dropped: #f2948b, empty: #8a939e, idle: #8a939e,
+    inside hosts: #adb5c1, network: #f2948b, hosts: #a0bf58, all-gather: #bcd9d5
+"""
+ROLES: dict[str, str] = dict(re.findall(r"(\w[\w -]*): (#\w+)", _ROLES))
 
-# A ghost has pale fills and lines, and its letters suit them. LETTER is the colour of such letters.
-# FAINT is for parts whose letters stay as they are.
-GHOST = (
-    f"fill-opacity:1;stroke-opacity:1;--letter:{INK}",
-    "fill-opacity:.35;stroke-opacity:.35;--letter:var(--ink)",
-)
+# A pale part has pale fills and lines. LETTER is the colour of letters on what may become pale.
+CLEAR = f"fill-opacity:1;stroke-opacity:1;--letter:{INK}"
+PALE = "fill-opacity:.35;stroke-opacity:.35;--letter:var(--ink)"
 LETTER = f"var(--letter,{INK})"
-FAINT = "fill-opacity:var(--faint);stroke-opacity:var(--faint)"
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes 1.6 s. Parts that glide do so in its first 0.8 s.
 MOTION = (
     "@media screen and (prefers-reduced-motion:no-preference){"
@@ -153,6 +139,14 @@ def on_page(content: str) -> str:
 def tone(group: int) -> str:
     """Return the fill of a group as #rrggbb. The 33rd group has the same fill as the first."""
     return PALETTE[group % len(PALETTE)]
+
+
+def letters(fill: str, plain: str = "var(--ink)") -> Attributes:
+    """Return the attributes of words on a fill: their colour, `plain` on a fill that suits the
+    page, and the trace of their box.
+    """
+    traced = fill if fill in PALETTE else ""
+    return {"fill": LETTER if "#" in fill else plain, "data_trace": traced}
 
 
 class Drawing:
@@ -258,8 +252,7 @@ class Drawing:
         wide = max(13, *(width_of(line, 11, bold=True) + 4 for line in lines))
         high = 13 * len(lines) + 1
         self.box((x - wide / 2, y - high / 2, wide, high), rx=0, **look)
-        ink = INK if look["fill"].startswith("#") else "var(--ink)"
-        self.words(x, y - high / 2 + 11, lines, size=11, fill=ink, font_weight=BOLD)
+        self.words(x, y - high / 2 + 11, lines, size=11, **letters(look["fill"]), font_weight=BOLD)
 
     @contextmanager
     def moving(
@@ -300,10 +293,10 @@ class Drawing:
         """Return the drawing as SVG. `look` has attributes for the <svg> tag, as text."""
         inner = "".join(self._parts)
         # While the mouse is on a part that belongs to one chip, chunk or micro-batch, the parts of
-        # all others are pale.
+        # all others are pale, with the words on them.
         for own in sorted(set(re.findall(r'data-trace="[^"]+"', inner))):
             others = f"svg:has([{own}]:hover) [data-trace]:not([{own}])"
-            inner += f"<style>{others}{{{FAINT}}}</style>"
+            inner += f"<style>{others}{{{PALE}}}</style>"
         if self.moves:
             clock = f"ttkit-{sha256(inner.encode()).hexdigest()[:6]}"
             rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
@@ -327,7 +320,7 @@ class Drawing:
             frames += f"{100 * glide / turn:g}%{{transform:none}}"
         if stay:
             end = 100 * stay / turn
-            shown, away = GHOST if ghost else ("visibility:inherit", "visibility:hidden")
+            shown, away = (CLEAR, PALE) if ghost else ("visibility:inherit", "visibility:hidden")
             frames += f"0%,{end:g}%{{{shown}}}{end + 0.01:g}%,to{{{away}}}"
         return (
             f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"

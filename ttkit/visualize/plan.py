@@ -29,7 +29,7 @@ MOST = 12  # A plan of at most this many steps is shown whole on one page.
 # Each row is (most, columns, width, height). It is used if no chip has more than `most` chunks. It
 # gives the number of columns of boxes, and the size of a box in px.
 BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 13, 12), (math.inf, 16, 6, 6))
-SHARE_H = 33  # A box with "3/8" under its number has this height.
+SHARE_H = 30  # A box whose lower half shows the part of a sum has this height.
 # A state maps each chip to its chunks, and each chunk to the chips that have contributed to it.
 State = dict[int, dict[int, frozenset[int]]]
 
@@ -250,10 +250,8 @@ class StepCells(Cells):
         whole = contributors_in_all(plan)
         most = max(1, *map(len, slots.values()))
         columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
-        shares = most <= 8 and plan.adds
-        if shares:
-            wide = math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5
-            high = SHARE_H
+        texts = most <= 8  # More boxes are too small for texts.
+        high = SHARE_H if texts and plan.adds else high
         sources: dict[Pair, list[Pair]] = {}
         added = set()
         for arrow in step.arrows:
@@ -272,12 +270,11 @@ class StepCells(Cells):
                     continue
                 key = (chip, chunk)
                 share = step.contributors(chip, chunk)
-                level = share / whole
+                top = 0.5 if texts and share < whole else 0
                 box = Box(
-                    [str(chunk)] if most <= 8 else [],  # More boxes are too small for texts.
-                    f"{share}/{whole}" if shares and share > 1 else "",
-                    tone(chunk),
-                    (0, 1 - level, 1, level),
+                    [str(chunk)] * texts,
+                    fill=tone(chunk),
+                    part=(0, top, share / whole, 1 - top),
                     new=step.before[chip].get(chunk) != step.after[chip][chunk],
                     sources=sources.get(key, ()),
                     added=key in added,

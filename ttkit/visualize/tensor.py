@@ -260,7 +260,7 @@ def _notes(tensor, picture: Placed) -> list[str]:
 REPLICATE = "replicate"
 TILE = 32  # A tile has 32 rows and 32 columns.
 # A shard takes at most WIDE x TALL px, and a side of a tile takes at most LARGEST px.
-WIDE, TALL, LARGEST = 360, 260, 40
+WIDE, TALL, LARGEST = 360, 180, 40
 FINEST = 4  # Tiles whose sides have fewer px than this are drawn without edges.
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font:12px monospace;margin:4px 0;"
@@ -402,6 +402,6 @@ def _shard(matrix: tuple[int, int], stored: tuple[int, int]) -> Drawing:
     if tile >= FINEST:
         across, down = (range(n // TILE) for n in (wide, high))
         tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
-        drawing.blocks(tiles, stroke=INK)
+        drawing.blocks(tiles, stroke=INK, stroke_width=0.5)
     drawing.blocks([(2, 2, w, h)], stroke="var(--ink)", stroke_width=1.5)
     return drawing

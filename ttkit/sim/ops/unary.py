@@ -191,7 +191,6 @@ UNARY |= {
     "digamma": _digamma,
     "erfinv": _erfinv,
     "lgamma": _lgamma,
-    "multigammaln": lambda x: sum(_lgamma(x - i / 2) for i in range(4)) + 3 * math.log(math.pi),
     # Each pair (a, b) of neighbours is a complex number a + ib, which is multiplied by i.
     "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }

@@ -221,7 +221,7 @@ class Layout:
         return found
 
     def __str__(self) -> str:
-        sizes = ((name.upper(), getattr(self, name)) for name in ("dp", "tp", "pp", "cp", "ep"))
+        sizes = ((name.upper(), getattr(self, name)) for name in "dp tp pp cp ep".split())
         words = [f"{name}{size}" for name, size in sizes if size > 1]
         more = {
             f"ZeRO-{self.zero}": self.zero,

@@ -24,7 +24,7 @@ DOTS_PER_INCH = 192
 LEGEND = 100  # A line of a legend has room for this many letters; a handle takes the room of 7.
 # Each colour of a curve stands out from a light and from a dark page. The names of up to four
 # curves are written in the first four. These are in OF_PAGE, so small letters are readable in both.
-COLOURS = ("#3466b8", "#a3551f", "#586274", "#9a4fb8", "#85893a", "#cc5780")
+COLOURS = "#3466b8 #a3551f #586274 #9a4fb8 #85893a #cc5780".split()
 # Different dashes keep curves apart that lie on one another. Because 6 colours and 5 dashes have no
 # common divisor, 30 curves differ.
 DASHES: Any = ("-", "--", ":", "-.", (0, (8, 2)))
@@ -37,14 +37,7 @@ NAMED = 4  # Up to this number of curves, each has its name at its end; more hav
 NAME = 20  # The name at the end of a curve is broken into lines of at most this many letters.
 LINE = 0.09  # A line of text in the name of a curve takes this part of the height of the Axes.
 # The line from the end of a curve to its name is pale, so that it does not look like data.
-LEADER = {
-    "arrowstyle": "-",
-    "relpos": (0, 0.5),
-    "shrinkB": 5,
-    "color": "#8a94a3",
-    "linestyle": ":",
-    "linewidth": 0.8,
-}
+LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkB": 5, "color": "#8a94a3", "linestyle": ":"}
 BESIDE = 45  # The name of a bar is broken into lines of at most this many letters.
 Points = Sequence[tuple[float, float]]
 # Charts are drawn with the colours of a light page, which then become those of any page.
@@ -130,6 +123,16 @@ def entitle(ax, title: str) -> None:
     ax.set_title(title)
     if ax.get_legend_handles_labels()[1]:
         ax.legend()
+
+
+def mark_limit(ax, limit: float, unit: str) -> None:
+    """Draw a line at a limit, its name above it, and the red area of what does not fit."""
+    end = max(ax.get_xlim()[1], 1.1 * limit)
+    ax.set_xlim(right=end)
+    ax.axvline(limit, color=INK)
+    ax.axvspan(limit, end, color="#fddcd8", zorder=0)
+    text, place = f"limit: {short(limit, unit)}", ax.get_xaxis_transform()
+    ax.annotate(text, (limit, 1), (0, 3), place, "offset points", ha="center")
 
 
 def _name(ax, lines: Sequence, ends: Points) -> None:
@@ -308,11 +311,9 @@ class Stacks(Chart):
         else:
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
-        end = max(ax.get_xlim()[1], 1.1 * self.limit, self.until)
-        ax.set_xlim(0, end)
-        if self.limit:  # A bar that reaches into the red area does not fit.
-            ax.axvline(self.limit, color=INK, label=f"limit: {short(self.limit, self.unit)}")
-            ax.axvspan(self.limit, end, color="#fddcd8", zorder=0)
+        ax.set_xlim(0, max(ax.get_xlim()[1], self.until))
+        if self.limit:
+            mark_limit(ax, self.limit, self.unit)
         ax.invert_yaxis()
         ax.grid(axis="x")
         entitle(ax, self.title)

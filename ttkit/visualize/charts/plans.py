@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from ttkit.visualize.charts import Curves
+from ttkit.visualize.charts import Curves, mark_limit
 from ttkit.visualize.drawing import on_page
 from ttkit.visualize.tables import Report
 from ttkit.words import Tables, counted, short
@@ -88,8 +88,8 @@ def layout_tables(layouts, most: int) -> list[Report]:
     columns += ["exposed", "bubble", "step, modelled", "overlapped"]
     found = [Report(f"{layouts.title}: {count}", columns, rows)]
     if layouts.refused:
-        why = [[reason, f"{n}"] for reason, n in layouts.reasons().most_common(most)]
-        found.append(Report("Refused", ["<why", "layouts"], why))
+        why = [[f"{n}", reason] for reason, n in layouts.reasons().most_common(most)]
+        found.append(Report("Refused", ["layouts", "<why"], why))
     return found
 
 
@@ -192,6 +192,11 @@ class LayoutMap(Curves):
             curves[f"longest wait: {longest}"].append(each.point)
         title = f"{layouts.title}: modelled tokens/s"
         super().__init__(title, curves, 5, over="GB per chip", dots=[*curves][1:])
+
+    def draw(self, ax) -> None:
+        """Draw the points, the front and the memory that a layout may use."""
+        super().draw(ax)
+        mark_limit(ax, self.layouts.machine.room / 1e9, "GB")
 
     def spots(self, ax) -> str:
         """Return a spot to click over each point."""

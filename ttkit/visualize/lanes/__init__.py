@@ -33,11 +33,12 @@ from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # The names of lanes are LEFT px wide, all their bars WIDTH px.
 LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and a legend.
-NARROW = 7  # Bars narrower than this many px are not hatched: lines would hide their colour.
-LATER = 30  # A bar that never starts is this many px wide.
-SIZE = 12.5  # This size of letters is at least 10 px on the page, even if the drawing shrinks.
-# More bars than this are merged into a few shapes without texts, so that the page stays small.
-MANY = 600
+# Bars narrower than SLIM px have no dark edges, those narrower than NARROW px no hatches either.
+SLIM, NARROW = 16, 7
+LATER = 30  # A bar that never starts has this many px, with a gap before it.
+SIZE = 12.5  # Letters of this size have at least 10 px on the page, even if the drawing shrinks.
+MANY = 600  # More bars are merged into a few shapes without texts: the page stays small.
+PAGE = "var(--page)"
 LEFT_WORDS: Attributes = {"size": SIZE, "text_anchor": "start"}
 SOFT: Attributes = {"size": SIZE, "fill": "var(--soft)"}
 
@@ -77,10 +78,9 @@ class Bar(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A row of bars.
+    """A row of bars, with two lines of text beside it; `about` has the colour.
 
     Attributes:
-        name, about: the two lines of text beside the lane. `about` has the colour.
         never: bars that never start, in their order. They are drawn after the end of the axis.
     """
 
@@ -147,7 +147,7 @@ class Lanes(Drawing):
         self.unit, self.end = unit, max(end, until)
         self.scale = (WIDTH - later) / (self.end or 1)
         self.rate = seconds / (self.end or 1)
-        empty = end * self.scale + later if end else WIDTH
+        empty = end * self.scale or WIDTH
         self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
         wide = (b for b in bars if self._width(b) >= NARROW)
         self.hatched = {b.kind for b in wide if self.many or not self._fits(b, b.text)}
@@ -161,10 +161,11 @@ class Lanes(Drawing):
             self.box((LEFT, top + 2, empty, BOX), rx=0, fill="var(--empty)", stroke="none")
             self._bars(lane.bars, top + 2)
             for i, bar in enumerate(lane.never):
-                area = LEFT + WIDTH - later + LATER * i + 1, top + 2, LATER - 2, BOX
-                look = {"fill": "var(--page)", "stroke": "var(--edge)" if i else BAD}
-                self._bar(area, bar, **look, stroke_dasharray="4 3")
-                self._text(area, bar.text, "var(--ink)")
+                area = LEFT + WIDTH - later + LATER * i + 6, top + 2, LATER - 6, BOX
+                # A deadlock stops the lane at the first of them.
+                edge, thick = ("var(--edge)", 0.7) if i else (BAD, 2)
+                self._bar(area, bar, thick, fill=PAGE, stroke=edge, stroke_dasharray="4 3")
+                self._text(area, bar.text, fill="var(--ink)")
         self._arrows(arrows)
         self._axis(bottom, axis, end)
         if seconds:
@@ -227,9 +228,9 @@ class Lanes(Drawing):
         for bar, area in zip(bars, areas):
             times = " to ".join(map(self._time, (bar.start, bar.end)))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
-            # The dark edges of very narrow bars would hide their colours.
             (x, y, w, h), fill, traced = area, bar.fill or look.fill, bar.kind in self.traced
-            edge = fill if w < 4 else INK if "#" in fill else "var(--edge)"
+            dark = INK if "#" in fill else "var(--edge)"
+            edge = fill if w < 4 else PAGE if w < SLIM else dark
             with self._ghost(bar.start):
                 self._bar(area, bar, hover=hover, fill=fill, stroke=edge)
                 if traced or (w >= NARROW and not self._fits(bar, bar.text)):
@@ -238,24 +239,23 @@ class Lanes(Drawing):
         for bar, area in zip(bars, areas):  # Texts come last, so that no bar covers a text.
             if text := self._label(bar):
                 with self._ghost(bar.start):
-                    self._text(area, text, LETTER)
+                    self._text(area, text, fill=LETTER, data_trace=bar.trace)
 
-    def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
+    def _bar(self, area: Rectangle, bar: Bar, thick: float = 0.7, **look) -> None:
         # A bar without a text lets the mouse through, so that it reaches the bar below.
-        look |= {"stroke_width": 0.7, "data_trace": bar.trace}
-        look["pointer_events"] = "" if bar.text else "none"
+        look |= {"data_trace": bar.trace, "pointer_events": "" if bar.text else "none"}
         if bar.drag:
             label = f"{bar.text}: left and right arrow keys move it"
             look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
             look |= {"tabindex": "0", "role": "button", "aria_label": label}
-        self.box(area, rx=0, **look)
+        self.box(area, rx=0, stroke_width=thick, **look)
 
-    def _text(self, area: Rectangle, text: str, colour: str) -> None:
+    def _text(self, area: Rectangle, text: str, **look) -> None:
         x, y, w, h = area
         # A text that is wider than its bar is squeezed, so that it does not touch the next text.
         squeezed: Attributes = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
-        look = squeezed if width_of(text, SIZE) > w else {}
-        self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour, **look)
+        look |= squeezed if width_of(text, SIZE) > w else {}
+        self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, **look)
 
     def _shapes(self, bars: Sequence[Bar], areas: Sequence[Rectangle]) -> None:
         """Draw very many bars as one shape for each look; very narrow bars are merged."""
@@ -272,10 +272,10 @@ class Lanes(Drawing):
 
     def _legend(self, idle: str) -> None:
         x = float(LEFT)
-        looks = self.looks | {"": Look(idle, "var(--empty)")}
-        for kind, look in filter(lambda pair: pair[1].name, looks.items()):
-            area = x, 2, 20, 16
-            self.box(area, rx=0, fill=look.fill)
+        for kind, look in (self.looks | {"": Look(idle, "var(--empty)")}).items():
+            if not look.name:
+                continue
+            self.box(area := (x, 2, 20, 16), rx=0, fill=look.fill)
             if kind in self.hatched:
                 self.hatch([area], look.gap)
             elif len(kind) == 1:

@@ -22,7 +22,7 @@ STYLE = """
 .ttkit-controls > .widget-inline-hbox > .widget-label { min-width: max-content; width: auto; }
 .ttkit-controls > .widget-checkbox > .widget-label { display: none; }
 .ttkit-controls select { padding-right: 26px; width: auto; }
-.ttkit-controls .slider-container { margin-left: 10px; width: 120px; }
+.ttkit-controls .slider-container { margin-left: 14px; width: 120px; }
 .ttkit-controls .noUi-handle {
     background: var(--jp-brand-color1, #3466b8); border-color: transparent; box-shadow: none;
 }
@@ -38,8 +38,10 @@ STYLE = """
 .ttkit-guess > .widget-label {
     height: auto; line-height: 1.4; text-align: left; white-space: normal; width: auto;
 }
-.ttkit-guess > select { height: 28px !important; justify-self: start; max-width: 100%; }
-.ttkit-guess > input { max-width: min(240px, 100%); min-width: 0; }
+.ttkit-guess > select {
+    height: 28px !important; justify-self: start; max-width: 100%; min-width: 140px;
+}
+.ttkit-guess > input { max-width: min(140px, 100%); min-width: 0; }
 .ttkit-card p { line-height: 1.5; margin: 0 0 6px; }
 .ttkit-card b { color: var(--jp-brand-color1, #3466b8); }
 [data-verdict="right"] b, [data-verdict="close enough"] b {
@@ -54,7 +56,8 @@ STYLE = """
     color: var(--jp-ui-font-color2, #586274); font-size: 11px; grid-column: 1 / -1;
     letter-spacing: 0.06em; line-height: 18px; margin-left: 2px; text-transform: uppercase;
 }
-.ttkit-card::before { content: "Predict"; }
+.ttkit-card { background: color-mix(in srgb, var(--jp-brand-color1, #3466b8) 5%, transparent); }
+.ttkit-card::before { color: var(--jp-brand-color1, #3466b8); content: "Predict"; }
 .ttkit-to-do::before { content: "Your turn"; }
 .ttkit-to-do { border-top-color: var(--jp-border-color1, #8a94a3); }
 .ttkit-to-do:has(.ttkit-alarm) { border-top-color: var(--jp-error-color1, #d64545); }
@@ -85,6 +88,7 @@ STYLE = """
 }
 .ttkit-beside { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 0 24px; }
 .ttkit-beside > * { max-width: 100%; min-width: 0; }
+.ttkit-beside svg { zoom: 1.3; }
 .ttkit-beside > :last-child { flex: 1 1 430px; padding-top: 18px; }
 .jp-RenderedText pre { overflow-wrap: anywhere; word-break: normal; }
 [data-jp-theme-light="false"] .widget-dropdown > select {

@@ -217,13 +217,13 @@ def _figures(plan: Plan) -> tuple[int, int, int]:
 def _buttons(drawing: StepCells, step: StepPicture) -> None:
     """Put an area to click over each direction of each cable.
 
-    Draw a grey arrow below it if the step has no transfer in that direction.
+    Draw a pale arrow below it if the step has no transfer in that direction.
     """
     used = {(arrow.source, arrow.destination) for arrow in step.arrows}
     for source, destination in sorted(step.plan.topology.pairs):
         course = drawing.way(source, destination)
         if (source, destination) not in used:
-            drawing.arrow(*course, "var(--edge)")
+            drawing.arrow(*course, "var(--pale)")
         name = f"send from {step.name(source)} to {step.name(destination)}"
         drawing.line(
             *course,
