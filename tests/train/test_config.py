@@ -56,14 +56,13 @@ def test_the_guides_example(put):
 
 
 def test_multihost_in_a_file_of_its_own(put):
-    text = "multihost_config: {enabled: true, num_workers: 5, socket_type: fabric, "
-    text += "pipeline_parallel_config: {num_blocks: 4, blocks_per_rank: {0: 1, 1: 3}}}\n"
+    text = "multihost_config: {enabled: true, num_workers: 4, socket_type: fabric, "
+    text += "pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 2, 1: 4}}}\n"
     put(text, "multihost_configs/pp.yaml")
-    settings = read_settings(
-        put("training_config: {learning_rate: 3e-4}\nmultihost_config: multihost_configs/pp.yaml\n")
-    )
-    assert settings.multihost_config.num_workers == 5
-    assert settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
+    main = "training_config: {learning_rate: 3e-4}\ndevice_config: {enable_pp: true}\n"
+    settings = read_settings(put(main + "multihost_config: multihost_configs/pp.yaml\n"))
+    assert settings.multihost_config.num_workers == 4
+    assert settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 2, 1: 4}
     assert settings.training_config == TrainingConfig()
     (finding,) = lint_path(put("training_config: {}\nmultihost_config: nowhere.yaml\n"))
     assert finding.line == 2 and "multihost_config file not found: nowhere.yaml" in finding.message
@@ -116,6 +115,8 @@ WRONG = {
     STAGES
     % "{0: 2, 1: 2, 2: 2}": "1: error: num_workers 2 is not divisible by the number of stages "
     "3: 2 % 3 = 2; num_workers 3",
+    STAGES.replace("enable_pp: true, ", "") % "{0: 3, 1: 3}": "3: error: "
+    "pipeline_parallel_config asks for stages, but enable_pp is off; enable_pp: true",
     STAGES % "{0: 2, 1: 3}": "1: error: 2 stages of 1 chunk need at least one block in each part, "
     "6 in all; the parts have [2, 3]; fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
 }
@@ -124,10 +125,8 @@ WRONG = {
 @pytest.mark.parametrize("text, output", WRONG.items(), ids=range(len(WRONG)))
 def test_what_is_wrong_is_reported(put, text, output):
     path = put(text)
-    assert [
-        f"{finding.line}: {finding.severity}: {finding.message}; {finding.cure}"
-        for finding in lint_path(path)
-    ] == [output]
+    found = lint_path(path)
+    assert [f"{f.line}: {f.severity}: {f.message}; {f.cure}" for f in found] == [output]
     if ": error: " in output:
         with pytest.raises(TTKitError, match=r"train\.yaml:\d+:\d+: "):
             read_settings(path)

@@ -115,14 +115,21 @@ class _Reading:
     def check_together(self, settings: Settings) -> None:
         """Check the rules that tie sections to each other."""
         model = settings.transformer_config
-        batch = settings.training_config.batch_size
+        if (
+            settings.multihost_config.pipeline_parallel_config
+            and not settings.device_config.enable_pp
+        ):
+            rule = "pipeline_parallel_config asks for stages, but enable_pp is off"
+            self.note(self.document, ("multihost_config",), rule, "enable_pp: true")
         try:
             layout = Layout.of(settings)
             meshes = layout.dp // layout.along(settings.device_config.mesh_shape).dp
-            layout.check(model, batch, model.max_sequence_length, meshes)
+            layout.check(
+                model, settings.training_config.batch_size, model.max_sequence_length, meshes
+            )
         except TTKitError as error:
             self.note(self.document, ("device_config", "mesh_shape"), error.rule, error.cure)
-        if settings.distributed.enabled and "distributed" in self.sections:
+        if settings.distributed.enabled:
             try:
                 find_file(settings.distributed.hosts, "Hosts file", self.document.path.parent)
             except TTKitError as error:

@@ -252,7 +252,7 @@ class Layout:
         if axes is None:
             on = [name for name in STRATEGIES if getattr(self, name) > 1]
             axes = parallel_axes(shape, on) if on else ()
-        sizes = {"dp": 1, "cp": 1, "tp": 1} | {name: shape[axis] for name, axis in axes}
+        sizes = dict.fromkeys(STRATEGIES, 1) | {name: shape[axis] for name, axis in axes}
         ep = sizes["dp"] if self.ep > 1 else 1
         return replace(self, **sizes, ep=ep, axes=axes)  # type: ignore[arg-type]
 
@@ -403,8 +403,8 @@ class Layout:
         tp, cp, tokens, dp = self.tp, self.cp, sequence // self.cp, self.dp // meshes
         experts = model.num_experts
         rows = self.dp * self.micro_batches
-        keys = ["num_heads", "embedding_dim", "intermediate_dim"]
-        keys += ["num_groups"] if model.model_type == "llama" else []
+        keys = "num_heads embedding_dim intermediate_dim num_groups".split()
+        keys = keys[: 4 if model.model_type == "llama" else 3]
         rules = [
             (size and size % tp, f"tp {tp} does not divide {key} {size}")
             for key, size in ((key, getattr(model, key)) for key in keys)

@@ -131,8 +131,8 @@ def mark_limit(ax, limit: float, unit: str) -> None:
     ax.set_xlim(right=end)
     ax.axvline(limit, color=INK)
     ax.axvspan(limit, end, color="#fddcd8", zorder=0)
-    text, place = f"limit: {short(limit, unit)}", ax.get_xaxis_transform()
-    ax.annotate(text, (limit, 1), (0, 3), place, "offset points", ha="center")
+    text = f"limit: {short(limit, unit)}"
+    ax.text(limit, 1.03, text, ha="center", transform=ax.get_xaxis_transform())
 
 
 def _name(ax, lines: Sequence, ends: Points) -> None:
@@ -209,8 +209,6 @@ class Curves(Chart):
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
             dots = "os^D"[i % 4] if not dash or (len(points) <= DOTS and not self.dots) else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linewidth": width, "marker": dots}
-            if not dash:  # Points that overlap have edges of the colour of the page.
-                look["markeredgecolor"] = "#ffffff"
             x, y = zip(*points) if points else ((), ())
             if dash and len({*y}) == 1 < len(y):  # This is a level to compare the others with.
                 look = {"color": INK, "linewidth": 0.8}
@@ -301,7 +299,7 @@ class Stacks(Chart):
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
             label = part if self.parts[1:] and any(sizes) else ""
-            bars = ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
+            bars = ax.barh(names, sizes, 0.7, left, label=label, **look)
             for bar, size in zip(bars, sizes):
                 if not size:  # A bar of size 0 would show its edge, and the axis would end there.
                     bar.remove()
