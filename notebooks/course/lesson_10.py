@@ -54,7 +54,7 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
             drawing.box(strips.get(kind, whole), rx=0, fill=fill, stroke=INK)
             drawing.hatch([whole] if kind == "partial" else [], 9)
             before = (f"chip {chip}", *"@→@= ")[i]
-            drawing.words(left - 4, top + high / 2 + 4, before, text_anchor="end")
+            drawing.words(left - 2, top + high / 2 + 4, before, text_anchor="end")
     if all_reduce:
         drawing.line((584, 18), (584, 280), stroke="var(--ink)", stroke_width=4)
         drawing.words(584, 12, sign)

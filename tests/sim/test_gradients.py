@@ -15,7 +15,7 @@ rsub squared_difference sub subalpha xlogy""".split()
 WITH_NUMBER = "addalpha addcdiv addcmul div_no_nan pow rdiv rpow subalpha".split()
 NUMBERS = {name: [1.5] for name in WITH_NUMBER}
 NUMBERS["threshold"] = [0.5, 2.0]
-POSITIVE = """acosh digamma erfinv fmod lgamma log log10 log2 logit logiteps
+POSITIVE = """acosh erfinv fmod log log10 log2 logit logiteps
 pow remainder rpow rsqrt sqrt xlogy""".split()
 
 
@@ -51,7 +51,7 @@ def test_as_torch_has_them(mesh, put, check, torch, name, dtype):
         return [leaf.grad.numpy() for leaf in leaves][name == "where" :]
 
     # The slope of erf's polynomial errs by 1e-5; near pi / 2 that of tan changes within a step.
-    terms = {"erfinv": 20000}.get(name, 150 if name in ("digamma", "erf", "erfc", "tan") else 32)
+    terms = {"erfinv": 20000}.get(name, 150 if name in ("erf", "erfc", "tan") else 32)
     check(getattr(ttnn, f"{name}_bw")(grad, *x, *numbers), reference, grad, *x, additions=terms)
 
 

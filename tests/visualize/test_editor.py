@@ -37,7 +37,7 @@ def test_what_a_stage_holds_is_compared_with_its_room():
     assert editor(room=2).problem == ""
     full = editor(room=1)
     assert full.problem == "stage 0 holds 2; there is room for 1"
-    assert re.search(f'fill="{BAD}"[^>]*>holds 2 of 1<', full.figure()._repr_html_())
+    assert re.search(f'fill="{re.escape(BAD)}"[^>]*>holds 2 of 1<', full.figure()._repr_html_())
     assert "there is room for 1" in repr(editor(1)) and "room" not in repr(editor())
 
 

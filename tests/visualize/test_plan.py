@@ -215,7 +215,7 @@ def test_sums_of_many_chips_fill_their_boxes_more_with_each_part():
         boxes = re.findall(r'<path d="([^"]+)" fill="#', svg)
         drawn = {wide for path in boxes for wide in re.findall(r"h([\d.]+)v", path)}
         wide = 13 - 2 * 12 / 7  # the box of a chunk, without its gap
-        assert drawn == {f"{max(2.5, wide * share / 32):.4g}" for share in shares}
+        assert drawn == {f"{max(4, wide * share / 32):.4g}" for share in shares}
 
 
 def test_many_steps_are_a_choice_that_says_what_is_left_out():

@@ -22,7 +22,7 @@ NAME = 12
 SIZE = 11
 STEP = 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
-SLIVER = 2.5  # The filled part of a box has at least this many px, so that it is visible.
+SLIVER = 4  # The filled part of a box has at least this many px, so that it is visible.
 # By default gaps are ACROSS px wide and DOWN px high. If a row of cells would then be wider than
 # PAGE px, its gaps are narrower, down to NARROW px.
 ACROSS, NARROW, DOWN = 34.0, 4.0, 28.0
@@ -315,7 +315,7 @@ class Cells(Drawing):
             fills.setdefault(box.fill, []).append((*at, wide, high))
         for fill, areas in fills.items():
             self.blocks(areas, fill=fill, stroke=INK, stroke_width=0.6)
-        rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
+        rims = [(x - 0.5, y - 0.5, w + 1, h + 1) for (x, y, w, h), box in boxes if box.new]
         self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)
         self.hatch([area for area, box in boxes if box.hatched], 7, "var(--edge)")
         for area, box in boxes:

@@ -18,8 +18,8 @@ Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, widt
 Attributes = dict[str, Any]  # These are attributes of an SVG element; in names, _ stands for -.
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
-# BAD is the colour of faults in both themes. ALARM fills the box behind a text about a fault.
-BAD, ALARM = "#d64545", "var(--alarm)"
+# BAD is the colour of faults. ALARM fills the box behind a text about a fault.
+BAD, ALARM = "var(--bad)", "var(--alarm)"
 BOLD = "600"
 # These are the default attributes of the shapes.
 RECTANGLE: Attributes = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
@@ -36,12 +36,12 @@ READABLE = 10
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
     "--frame:#b4bcc8;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--paper:#dde2ea;"
-    "--fourth:#9a4fb8;--pale:#a9c0e4;color-scheme:light"
+    "--fourth:#9a4fb8;--pale:#a9c0e4;--bad:#c62828;color-scheme:light"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
     "--frame:#5b6575;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--paper:#3a4350;"
-    "--fourth:#cf9be8;--pale:#4a6896;color-scheme:dark"
+    "--fourth:#cf9be8;--pale:#4a6896;--bad:#ff7b72;color-scheme:dark"
 )
 _RULES = (
     # The left edge is that of printed text.
@@ -80,12 +80,12 @@ _RULES = (
     ".NAME th[style*='align:left']:not(:first-child){padding-left:16px}"
     ".NAME td[style*='align:left']:not(:first-child){padding-left:16px}"
     ".NAME tfoot th{border-top:1px solid var(--frame)}"
-    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
-    "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
+    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:13px;"
+    "line-height:18px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
     # With a minimum height of messages, the content below a message stays in place when the message
     # changes.
-    ".jupyter-widgets .NAME .ttkit-alarm{align-items:center;display:flex;min-height:30px}"
-    "@media(max-width:900px){.jupyter-widgets .NAME .ttkit-alarm{min-height:45px}}"
+    ".jupyter-widgets .NAME .ttkit-alarm{align-items:center;display:flex;min-height:36px}"
+    "@media(max-width:900px){.jupyter-widgets .NAME .ttkit-alarm{min-height:54px}}"
     ".NAME .ttkit-fine{background:var(--chip);font-size:12px}"
 )
 # The name of the class contains a hash of the rules. So pictures that were saved with other rules

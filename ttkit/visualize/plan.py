@@ -324,11 +324,10 @@ class StepCells(Cells):
 
     def _draw_impossible(self, arrow: Arrow, why_not: Sequence[str]) -> None:
         """Draw a dashed red line for a transfer that cannot be sent, and write the reason on it."""
-        (x1, y1), (x2, y2) = map(self.centre, (self.at[arrow.source], self.at[arrow.destination]))
-        self.line((x1, y1), (x2, y2), stroke=BAD, stroke_width=2.5, stroke_dasharray="6 4")
-        self.badge(
-            (x1 + x2) / 2, (y1 + y2) / 2, *why_not, fill=ALARM, stroke=BAD, hover=arrow.why_not
-        )
+        (x1, y1), (x2, y2), (right, up) = way = self.way(arrow.source, arrow.destination)
+        self.line(*way, stroke=BAD, stroke_width=2.5, stroke_dasharray="6 4")
+        x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
+        self.badge(x, y, *why_not, fill=ALARM, stroke=BAD, hover=arrow.why_not)
 
 
 # ---------------------------------------------------------------- figures

@@ -107,24 +107,6 @@ def _gelu(
     return gelu_tanh(x) if by_tanh else gelu_erf(x)
 
 
-# The asymptotic series of the gamma functions are accurate only for large x, so they are computed
-# at x + 20. The recurrence over these steps leads back to x.
-STEPS = range(20)
-
-
-def _lgamma(x: Array) -> Array:
-    """Return the logarithm of the gamma function."""
-    y = x + 20
-    stirling = (y - 0.5) * np.log(y) - y + math.log(math.tau) / 2 + 1 / (12 * y)
-    return stirling - sum(np.log(np.abs(x + k)) for k in STEPS)
-
-
-def _digamma(x: Array) -> Array:
-    """Return the derivative of `_lgamma`."""
-    y = x + 19.5
-    return np.log(y) + 1 / (24 * y * y) - sum(1 / (x + k) for k in STEPS)
-
-
 def _erfinv(x: Array) -> Array:
     """Return the inverse of the error function by ttnn's formula; it errs by up to 0.2 %."""
     log = np.log1p(-x * x)
@@ -188,9 +170,7 @@ UNARY |= {
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
     "bitwise_not": np.invert,
-    "digamma": _digamma,
     "erfinv": _erfinv,
-    "lgamma": _lgamma,
     # Each pair (a, b) of neighbours is a complex number a + ib, which is multiplied by i.
     "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }

@@ -125,13 +125,14 @@ def entitle(ax, title: str) -> None:
         ax.legend()
 
 
-def mark_limit(ax, limit: float, unit: str) -> None:
-    """Draw a line at a limit, its name above it, and the red area of what does not fit."""
+def mark_limit(ax, limit: float, unit: str, name: str = "limit") -> None:
+    """Draw a line with its name above it; beyond a limit is the red area of what does not fit."""
     end = max(ax.get_xlim()[1], 1.1 * limit)
     ax.set_xlim(right=end)
     ax.axvline(limit, color=INK)
-    ax.axvspan(limit, end, color="#fddcd8", zorder=0)
-    text = f"limit: {short(limit, unit)}"
+    if name == "limit":
+        ax.axvspan(limit, end, color="#fddcd8", zorder=0)
+    text = f"{name}: {short(limit, unit)}"
     ax.text(limit, 1.03, text, ha="center", transform=ax.get_xaxis_transform())
 
 
@@ -245,6 +246,7 @@ class Stacks(Chart):
             "B", `repr` has sizes in the form 3.93 MB, and the name of each bar has its sum.
         limit: a number that is drawn as a line, such as a chip's memory; with 0 there is no line.
         until: the axis ends here or later, so that all pictures of a slider have the same axis.
+        limit_name: the name of the line; under another name than "limit" nothing is red.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -263,6 +265,7 @@ class Stacks(Chart):
     unit: str = ""
     limit: float = 0
     until: float = 0
+    limit_name: str = "limit"
 
     left = LEFT / 96 / WIDTH  # The bars of all charts and those of `Lanes` begin at one place.
 
@@ -272,7 +275,7 @@ class Stacks(Chart):
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
             about = f": {', '.join(held) or 'none'}" if any(self.parts) else ""
             lines.append(self._name(name) + about)
-        lines += [f"limit: {short(self.limit, self.unit)}"] if self.limit else []
+        lines += [f"{self.limit_name}: {short(self.limit, self.unit)}"] if self.limit else []
         return "\n  ".join(lines)
 
     def _text(self, size: float) -> str:
@@ -311,7 +314,7 @@ class Stacks(Chart):
             ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
         ax.set_xlim(0, max(ax.get_xlim()[1], self.until))
         if self.limit:
-            mark_limit(ax, self.limit, self.unit)
+            mark_limit(ax, self.limit, self.unit, self.limit_name)
         ax.invert_yaxis()
         ax.grid(axis="x")
         entitle(ax, self.title)

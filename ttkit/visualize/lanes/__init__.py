@@ -33,12 +33,11 @@ from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # The names of lanes are LEFT px wide, all their bars WIDTH px.
 LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and a legend.
-# Bars narrower than SLIM px have no dark edges, those narrower than NARROW px no hatches either.
+# If a bar is narrower than SLIM px, all edges are thin. Below NARROW px a bar has no hatches.
 SLIM, NARROW = 16, 7
 LATER = 30  # A bar that never starts has this many px, with a gap before it.
 SIZE = 12.5  # Letters of this size have at least 10 px on the page, even if the drawing shrinks.
 MANY = 600  # More bars are merged into a few shapes without texts: the page stays small.
-PAGE = "var(--page)"
 LEFT_WORDS: Attributes = {"size": SIZE, "text_anchor": "start"}
 SOFT: Attributes = {"size": SIZE, "fill": "var(--soft)"}
 
@@ -149,8 +148,9 @@ class Lanes(Drawing):
         self.rate = seconds / (self.end or 1)
         empty = end * self.scale or WIDTH
         self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
-        wide = (b for b in bars if self._width(b) >= NARROW)
-        self.hatched = {b.kind for b in wide if self.many or not self._fits(b, b.text)}
+        self.wide = {b.kind for b in bars if self._width(b) >= NARROW}
+        self.thick = 0.35 if any(self._width(b) < SLIM for b in bars) else 0.7
+        self.hatched = {b.kind for b in bars if self.many or not self._fits(b, b.text)}
         self.traced = self.hatched - {b.kind for b in bars if not self._fits(b, b.trace)}
         self._legend(idle)
         for row, lane in enumerate(lanes):
@@ -160,16 +160,15 @@ class Lanes(Drawing):
             self.words(0, top + second, lane.about, **LEFT_WORDS, fill=lane.colour)
             self.box((LEFT, top + 2, empty, BOX), rx=0, fill="var(--empty)", stroke="none")
             self._bars(lane.bars, top + 2)
-            for i, bar in enumerate(lane.never):
+            for i, bar in enumerate(lane.never):  # A deadlock stops the lane at the first.
                 area = LEFT + WIDTH - later + LATER * i + 6, top + 2, LATER - 6, BOX
-                # A deadlock stops the lane at the first of them.
                 edge, thick = ("var(--edge)", 0.7) if i else (BAD, 2)
-                self._bar(area, bar, thick, fill=PAGE, stroke=edge, stroke_dasharray="4 3")
+                self._bar(area, bar, thick, fill="var(--page)", stroke=edge, stroke_dasharray="4 3")
                 self._text(area, bar.text, fill="var(--ink)")
-        self._arrows(arrows)
-        self._axis(bottom, axis, end)
         if seconds:
             self._run(end, lanes, arrows)
+        self._arrows(arrows)  # After the dots, which must cover no text.
+        self._axis(bottom, axis, end)
 
     def _spot(self, lane: int, time: float) -> Point:
         """Return the point in the middle of a lane at a time."""
@@ -229,10 +228,9 @@ class Lanes(Drawing):
             times = " to ".join(map(self._time, (bar.start, bar.end)))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
             (x, y, w, h), fill, traced = area, bar.fill or look.fill, bar.kind in self.traced
-            dark = INK if "#" in fill else "var(--edge)"
-            edge = fill if w < 4 else PAGE if w < SLIM else dark
+            edge = fill if w < 4 else INK
             with self._ghost(bar.start):
-                self._bar(area, bar, hover=hover, fill=fill, stroke=edge)
+                self._bar(area, bar, self.thick, hover=hover, fill=fill, stroke=edge)
                 if traced or (w >= NARROW and not self._fits(bar, bar.text)):
                     ends = (x, y, w, h / 4), (x, y + 0.75 * h, w, h / 4)
                     self.hatch(ends if traced else [area], look.gap)
@@ -241,7 +239,7 @@ class Lanes(Drawing):
                 with self._ghost(bar.start):
                     self._text(area, text, fill=LETTER, data_trace=bar.trace)
 
-    def _bar(self, area: Rectangle, bar: Bar, thick: float = 0.7, **look) -> None:
+    def _bar(self, area: Rectangle, bar: Bar, thick: float, **look) -> None:
         # A bar without a text lets the mouse through, so that it reaches the bar below.
         look |= {"data_trace": bar.trace, "pointer_events": "" if bar.text else "none"}
         if bar.drag:
@@ -277,7 +275,7 @@ class Lanes(Drawing):
                 continue
             self.box(area := (x, 2, 20, 16), rx=0, fill=look.fill)
             if kind in self.hatched:
-                self.hatch([area], look.gap)
+                self.hatch([area], look.gap if kind in self.wide else 0)
             elif len(kind) == 1:
                 self.words(x + 10, 15, kind, SIZE, fill=INK)
             self.words(x + 26, 15, look.name, **LEFT_WORDS)
@@ -289,7 +287,7 @@ class Lanes(Drawing):
         step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= self.end)
         step = step if self.unit else max(step, 1)
         times = [i * step for i in range(int(self.end / step * (1 + 1e-9)) + 1)]
-        near = (width_of(self._time(end), SIZE) + 14) / self.scale
+        near = (width_of(self._time(end), SIZE) + 30) / self.scale
         for time in [*(t for t in times if abs(t - end) > near), end]:
             look = {"fill": "var(--ink)", "font_weight": BOLD} if time == end else {}
             x = LEFT + time * self.scale
@@ -425,7 +423,8 @@ def draw_exchange(run) -> Iterator[Figure]:
     if sizes:
         each = ("up to " if sizes[1:] else "") + size_text(sizes[-1])
         notes += [f"Each arrow is a message of {each}, with a dot where it is sent."]
-    drawing = Lanes(lanes, {"waits": Look("waits forever", ALARM, 6)}, end, title=repr(run),
+    waits = Look("waits forever", ROLES["exposed communication"], 6)
+    drawing = Lanes(lanes, {"waits": waits}, end, title=repr(run),
                     axis="steps (time is not to scale)", arrows=arrows,
                     seconds=STEP_S * end * bool(arrows))  # fmt: skip
     yield Figure(run.title, [drawing], notes, text=repr(run))
