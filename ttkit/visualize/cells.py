@@ -314,7 +314,8 @@ class Cells(Drawing):
             at = x + min(w * left, w - wide), y + min(h * top, h - high)
             fills.setdefault(box.fill, []).append((*at, wide, high))
         for fill, areas in fills.items():
-            self.blocks(areas, fill=fill, stroke=INK, stroke_width=0.6)
+            edge = "var(--edge)" if fill == PAPER else INK
+            self.blocks(areas, fill=fill, stroke=edge, stroke_width=0.6)
         rims = [(x - 0.5, y - 0.5, w + 1, h + 1) for (x, y, w, h), box in boxes if box.new]
         self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)
         self.hatch([area for area, box in boxes if box.hatched], 7, "var(--edge)")

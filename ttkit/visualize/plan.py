@@ -337,7 +337,7 @@ def _notes(picture: StepPicture, small: bool) -> list[str]:
     most = max(map(len, picture.slots.values()), default=0)
     box = "Each box is a chunk, without colour until it has arrived"
     if plan.adds:
-        box += f"; its colour grows with the parts of the {plan.group_size} chips"
+        box += f"; its bar grows with the parts of the {plan.group_size} chips"
     if plan.collective == "all_to_all":
         box += "; it has parts for this chip and those after it"
     if most > 8:

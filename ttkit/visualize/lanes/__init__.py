@@ -287,7 +287,7 @@ class Lanes(Drawing):
         step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= self.end)
         step = step if self.unit else max(step, 1)
         times = [i * step for i in range(int(self.end / step * (1 + 1e-9)) + 1)]
-        near = (width_of(self._time(end), SIZE) + 30) / self.scale
+        near = (width_of(self._time(end), SIZE) + 20) / self.scale
         for time in [*(t for t in times if abs(t - end) > near), end]:
             look = {"fill": "var(--ink)", "font_weight": BOLD} if time == end else {}
             x = LEFT + time * self.scale
