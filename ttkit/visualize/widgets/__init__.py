@@ -56,10 +56,6 @@ STYLE = """
     color: var(--jp-ui-font-color2, #586274); font-size: 11px; grid-column: 1 / -1;
     letter-spacing: 0.06em; line-height: 18px; margin-left: 2px; text-transform: uppercase;
 }
-.ttkit-card {
-    background: color-mix(in srgb, var(--jp-brand-color1, #3466b8) 5%, transparent);
-    padding: 6px 10px;
-}
 .ttkit-card::before { color: var(--jp-brand-color1, #3466b8); content: "Predict"; }
 .ttkit-to-do::before { content: "Your turn"; }
 .ttkit-to-do { border-top-color: var(--jp-border-color1, #8a94a3); }
