@@ -7,7 +7,7 @@ import pytest
 
 import ttkit
 from ttkit.errors import TTKitError
-from ttkit.waiting import wait_for, wait_until
+from ttkit.waiting import interrupts, wait_for, wait_until
 
 
 class Memory:
@@ -52,3 +52,5 @@ def test_ctrl_c_interrupts_a_wait():
 
     with pytest.raises(KeyboardInterrupt):
         wait_until(never)
+    with pytest.raises(KeyboardInterrupt), interrupts():  # It remembers the first one only.
+        asked.append([signal.raise_signal(signal.SIGINT) for _ in range(2)])

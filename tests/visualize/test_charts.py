@@ -157,7 +157,8 @@ def test_bars_of_memory_have_sums_and_a_line():
     ax = axes(bars)
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names == ["ZeRO 0: 12 GB", "ZeRO 1: 4 GB"]
-    assert ax.lines[0].get_xdata()[0] == 12e9
+    assert ax.lines[0].get_xdata()[0] == 12e9 and ax.texts[0].get_text() == "limit: 12 GB"
+    assert len(axes(Stacks("", {"a": [4]}, limit=2, limit_name="b")).patches) == 1  # nothing red
 
 
 def test_parts_are_told_apart_without_colour():

@@ -3,7 +3,7 @@
 import pytest
 from motion import parts
 
-from ttkit.visualize.drawing import PALE, STEP_S, Drawing, Figure, Frames, letters, tone
+from ttkit.visualize.drawing import LETTER, PALE, STEP_S, Drawing, Figure, Frames, letters, tone
 
 
 def page(at=0.0, loops=False, **how):
@@ -60,6 +60,7 @@ def test_the_mouse_on_a_fill_of_the_palette_fades_the_others():
         drawing.words(x, 9, "a", **letters(fill))
     svg = drawing.svg()
     assert svg.count(' data-trace="') == 2 * 2  # a box and its word
+    assert svg.count(f'fill="{LETTER}"') == 3
     for fill in (tone(0), tone(1)):
         own = f'[data-trace="{fill}"]'
         rule = f"svg:has({own}:hover) [data-trace]:not({own}){{{PALE}}}"

@@ -137,6 +137,8 @@ def test_a_plan_that_cannot_be_shows_where():
     figure, page = draw_step(bad, 2), draw_plan(bad)
     svg = figure.drawings[0].svg()
     assert "no cable" in svg and "not held" in svg and "<polygon" not in svg
+    edge = figure.drawings[0].way(4, 5)[0][1]  # of chip 4
+    assert re.search(f'y1="{edge:g}"[^>]*dasharray', svg)
     problem = "chip 4 sends chunk 0 to chip 7, but no cable joins them"
     assert "step 2 of 2" in figure.alarm and problem in figure.alarm and problem in repr(figure)
     assert [drawing.title for drawing in page.drawings][-1] == "step 2 goes wrong"

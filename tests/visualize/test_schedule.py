@@ -170,7 +170,7 @@ def page_of(schedule):
 def test_boxes_have_letters_where_they_fit_and_kinds_are_hatched_where_not():
     wide, narrow = page_of(one_f_one_b(3, 4)), page_of(one_at_a_time(4, 8))
     assert wide.count(">B0<") == 3 and '<path d="M' not in wide
-    assert ">B0<" not in narrow
+    assert ">B0<" not in narrow and 'th="0.35"' in narrow and 'th="0.35"' not in wide
     hatches = re.findall(r'<path d="M[^"]*" fill="none"', narrow)
     assert len(hatches) == 4 * 8 + 1  # each backward, and the legend
     assert page_of(gpipe(4, 8)).count(">F7<") == 4
