@@ -276,10 +276,11 @@ def test_each_chunk_glides_along_the_link_that_the_plan_names():
 
 
 def test_plans_race_on_one_clock(shown, monkeypatch):
-    monkeypatch.setattr(play, "live", lambda widget, *_: shown.append(widget))
+    monkeypatch.setattr(play, "live", lambda widget, _, still: shown.extend([widget, still]))
     plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
-    plans = (*plans, all_reduce(T3000, 1 << 20, algorithm="tree"))
+    plans = (all_reduce(T3000, 1 << 20, algorithm="tree"), *plans)
     ttkit.step_through(*plans)
+    assert [bool(one.notes) for one in shown[1]] == [False, True, False, True]  # one for both
     controls, figure = shown[0].children
     player, slider = controls.children
     ends = [[0, *itertools.accumulate(s * 1e6 for s in cost(p).step_times_s)] for p in plans]
@@ -292,8 +293,7 @@ def test_plans_race_on_one_clock(shown, monkeypatch):
             drawn = StepCells(step_pictures(plan)[number], framed=False).svg().partition(">")[2]
             assert figure.page.index(drawn) >= at
             at = figure.page.index(drawn) + len(drawn)
-            said = f" in {end[number]:.1f} of {end[-1]:.1f} µs (modelled)."
-            assert said in figure.page[at:]
+            assert f" in {end[number]:.1f} of {end[-1]:.1f} µs (modelled)." in figure.page[at:]
         clock = figure.page.partition("</svg>")[0]
         assert f"after {us:.1f} µs" in clock
         done = sum(time <= us + 0.05 for end in ends for time in end[1:])

@@ -227,9 +227,8 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         return [draw_clock(microseconds), *draw_after(steps_done(microseconds))]
 
     still = [draw_plan(one, names, moving=True) for one in plans]
-    # Below the last plan is the legend of all that have the same one.
-    alike = [figure.notes == still[-1].notes for figure in still[:-1]]
-    still[:-1] = [replace(each, notes=()) if same else each for each, same in zip(still, alike)]
+    *before, last = still  # Below the last plan is the legend of all that have the same one.
+    still = [*(replace(one, notes=()) if one.notes == last.notes else one for one in before), last]
     if others:
         still.insert(0, draw_clock(max(map(max, ends))))
         play(
